@@ -1,0 +1,51 @@
+"""What one engine has counted so far: the only shape in which measurements enter the decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Clean decode steps at one (depth, batch bucket), cumulative."""
+
+    steps: float
+    seconds: float
+    requests: float  # running requests summed over the steps
+    emitted: float  # tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Cumulative counters of one engine at one moment; None where the engine does not export it.
+
+    `life` changes whenever counters may start again (another pod, a restarted container): a window
+    never spans two lives. `at` is when the values were true, in epoch seconds.
+    """
+
+    life: str
+    at: float
+    # from the engine package
+    cells: Mapping[tuple[int, int], Cell] = field(default_factory=dict)  # (depth, bucket's upper edge)
+    drafted: tuple[float, ...] = ()  # by 0-based position
+    accepted: tuple[float, ...] = ()
+    context_tokens: float | None = None  # summed over the requests of clean steps
+    all_steps: float | None = None
+    explored_steps: float | None = None
+    exploration_share: float | None = None
+    generation: int | None = None  # of the schedule in force
+    live: bool | None = None
+    live_reason: str = ""
+    # vLLM's own
+    generated: float | None = None  # vllm:generation_tokens_total
+    prompt: float | None = None
+    preemptions: float | None = None
+    latency_sum: float | None = None  # vllm:inter_token_latency_seconds
+    latency_count: float | None = None
+    first_tokens: float | None = None  # vllm:time_to_first_token_seconds_count
+    drafts: float | None = None  # vllm:spec_decode_num_drafts_total
+    drafted_tokens: float | None = None
+    accepted_tokens: float | None = None
+    running: float | None = None
+    waiting: float | None = None
