@@ -38,9 +38,10 @@ class Active(Generic[T]):
 class _File(Generic[T]):
     """One watched file: its last good content and what is wrong with the present one."""
 
-    def __init__(self, path: str, load: Callable[[str], Active[T]]) -> None:
+    def __init__(self, path: str, load: Callable[[str], Active[T]], transient: bool) -> None:
         self.path = path
         self.load = load
+        self.transient = transient  # meant to come and go
         self.good: Active[T] | None = None
         self.error = ""
         self.mtime = 0.0
@@ -90,8 +91,9 @@ class _File(Generic[T]):
     def _missing(self) -> None:
         self._signature = self._text = None
         self.valid = False
-        # A file that never was there is no error: the volume is optional.
-        self.error = "file is gone; its last content stays in force" if self.good is not None else ""
+        # A schedule file that never was there is no error either: its volume is optional.
+        lost = self.good is not None and not self.transient
+        self.error = "file is gone; its last content stays in force" if lost else ""
 
     def _fail(self, message: str) -> None:
         if message != self.error:
@@ -123,8 +125,8 @@ class ScheduleWatcher(Generic[T]):
         self._prepare = prepare
         self._on_change = on_change
         self._startup = self.active = Active(startup, prepare(startup))
-        self._schedule = _File(schedule_file, self._load) if schedule_file else None
-        self._override = _File(override_file, self._load) if override_file else None
+        self._schedule = _File(schedule_file, self._load, False) if schedule_file else None
+        self._override = _File(override_file, self._load, True) if override_file else None
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -188,7 +190,7 @@ class ScheduleWatcher(Generic[T]):
 
     def _load(self, text: str) -> Active[T]:
         schedule = parse_schedule(text)
-        deepest = max(step.tokens for step in schedule.steps)
+        deepest = max(schedule.exploration.tokens, *(step.tokens for step in schedule.steps))
         if deepest > self._max_tokens:
             raise ScheduleError(
                 f"depth {deepest} is above the {self._max_tokens} tokens the engine was started with"
