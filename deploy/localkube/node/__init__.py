@@ -1,0 +1,1 @@
+"""A real one-node Kubernetes on this Linux machine, without Docker and without a VM."""
