@@ -14,6 +14,7 @@ class Cell:
     seconds: float
     requests: float  # running requests summed over the steps
     emitted: float  # tokens
+    context: float | None = None  # context tokens summed over the requests of the steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Counters:
     cells: Mapping[tuple[int, int], Cell] = field(default_factory=dict)  # (depth, bucket's upper edge)
     drafted: tuple[float, ...] = ()  # by 0-based position
     accepted: tuple[float, ...] = ()
-    context_tokens: float | None = None  # summed over the requests of clean steps
+    context_tokens: float | None = None  # summed over all cells; falls when one leaves the export
     all_steps: float | None = None
     explored_steps: float | None = None
     exploration_share: float | None = None

@@ -38,6 +38,7 @@ _CELLS = {
     protocol.M_SECONDS: "seconds",
     protocol.M_REQUESTS: "requests",
     protocol.M_EMITTED: "emitted",
+    protocol.M_CONTEXT: "context",
 }
 _POSITIONS = {protocol.M_DRAFTED: "drafted", protocol.M_ACCEPTED: "accepted"}
 _STATES = (protocol.M_LIVE, protocol.M_GENERATION, protocol.M_EXPLORATION)
@@ -107,7 +108,7 @@ class _Tally:
         self.seen = self.seen or name in _WANTED
         if field := _SUMS.get(name):
             self.sums[field] = self.sums.get(field, 0.0) + value
-        elif field := _CELLS.get(name):
+        if field := _CELLS.get(name):
             if (k := _index(labels, "k")) is not None and (batch := _index(labels, "batch")) is not None:
                 cell = self.cells.setdefault((k, batch), {})
                 cell[field] = cell.get(field, 0.0) + value
@@ -152,7 +153,8 @@ def _index(labels: Mapping[str, str], name: str) -> int | None:
 
 
 def _whole(cell: Mapping[str, float]) -> bool:
-    return len(cell) == len(_CELLS) and not any(math.isnan(v) for v in cell.values())
+    needed = _CELLS.keys() - {protocol.M_CONTEXT}
+    return all(_CELLS[n] in cell for n in needed) and not any(math.isnan(v) for v in cell.values())
 
 
 def _row(values: Mapping[int, float]) -> tuple[float, ...]:

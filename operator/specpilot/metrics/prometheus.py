@@ -18,7 +18,7 @@ import httpx
 from specpilot.estimate.counters import Counters
 from specpilot.metrics.http import MetricsError, Problem, json_object, transport_error
 from specpilot.metrics.parse import SERIES, Sample, to_counters
-from specpilot.metrics.pods import PodKey
+from specpilot.metrics.scrape import PodKey
 
 _HELP = "check its url in the operator's configuration and that it runs"
 

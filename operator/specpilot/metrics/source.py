@@ -10,7 +10,7 @@ from typing import TypeVar
 from specpilot.api.vocabulary import Reason
 from specpilot.estimate.counters import Counters
 from specpilot.metrics.http import MetricsError, Problem
-from specpilot.metrics.pods import PodKey, Pods, ProfileAnswer, StateAnswer, Target
+from specpilot.metrics.scrape import PodKey, Pods, ProfileAnswer, StateAnswer, Target
 from specpilot.metrics.prometheus import Endpoint, Prometheus, Snapshot
 
 T = TypeVar("T")
@@ -48,15 +48,15 @@ class Availability:
     message: str
 
 
-def availability(pods: Iterable[PodReading]) -> Availability | None:
+def availability(pods: Iterable[PodReading], patience: int = PATIENCE) -> Availability | None:
     """What the readings of one deployment's pods amount to; None without pods.
 
-    Unavailable only when every pod has missed PATIENCE reads: one missed read is noise.
+    Unavailable only when every pod has missed `patience` reads: one missed read is noise.
     """
     readings = list(pods)
     if not readings:
         return None
-    read = [r for r in readings if r.missed < PATIENCE]
+    read = [r for r in readings if r.missed < patience]
     if not read:
         return Availability(False, readings[0].reason, readings[0].message)
     # The fallback is what a person wants to hear of; then whatever is read well.
@@ -64,7 +64,7 @@ def availability(pods: Iterable[PodReading]) -> Availability | None:
     told = min(read, key=lambda r: order.index(r.reason) if r.reason in order else len(order))
     message = told.message
     if len(read) < len(readings):
-        lost = next(r for r in readings if r.missed >= PATIENCE)
+        lost = next(r for r in readings if r.missed >= patience)
         message = f"{len(read)} of {len(readings)} pods can be read; {lost.message}"
     return Availability(True, told.reason, message)
 
@@ -72,10 +72,11 @@ def availability(pods: Iterable[PodReading]) -> Availability | None:
 class Metrics:
     """All reading of measurements. Of earlier reads it keeps, per pod, the misses and the last counters."""
 
-    def __init__(self, endpoints: Sequence[Endpoint] = (), pods: Pods | None = None) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint] = (), patience: int = PATIENCE) -> None:
         self._endpoints = {e.name: Prometheus(e) for e in endpoints}
         self._default = endpoints[0].name if endpoints else None
-        self._pods = pods or Pods()
+        self._patience = patience
+        self._pods = Pods()
         self._absent: dict[PodKey, int] = {}  # reads in a row that Prometheus did not have the pod
         self._missed: dict[PodKey, int] = {}  # reads in a row without counters from anywhere
         self._last: dict[PodKey, Counters] = {}
@@ -89,7 +90,7 @@ class Metrics:
         """Measure all pods: each endpoint once, and by scraping those that need it. Never raises.
 
         Source Auto means the endpoint that the deployment names, else the first configured; where
-        that misses a pod PATIENCE times in a row the pod is scraped, until Prometheus has it again.
+        that misses a pod `patience` times in a row the pod is scraped, until Prometheus has it again.
         """
         wanted: dict[str, list[Target]] = {}
         for t in targets:
@@ -112,7 +113,7 @@ class Metrics:
                 continue
             self._absent[t.key] = self._absent.get(t.key, 0) + 1
             pods[t.key] = PodReading(None, _reason(found), found.message)
-            if t.source == "Auto" and self._absent[t.key] >= PATIENCE:
+            if t.source == "Auto" and self._absent[t.key] >= self._patience:
                 scrape.append(t)
         for t, scraped in zip(scrape, await _all(self._pods.counters, scrape), strict=True):
             pods[t.key] = _scraped(scraped, pods.get(t.key))
