@@ -10,8 +10,8 @@ from typing import TypeVar
 from specpilot.api.vocabulary import Reason
 from specpilot.estimate.counters import Counters
 from specpilot.metrics.http import MetricsError, Problem
-from specpilot.metrics.scrape import PodKey, Pods, ProfileAnswer, StateAnswer, Target
 from specpilot.metrics.prometheus import Endpoint, Prometheus, Snapshot
+from specpilot.metrics.scrape import PodKey, Pods, ProfileAnswer, StateAnswer, Target
 
 T = TypeVar("T")
 PATIENCE = 2  # reads missed in a row until metrics count as unavailable and Auto begins to scrape
