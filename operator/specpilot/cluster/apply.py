@@ -1,0 +1,101 @@
+"""What a plan wants, made true with the fewest requests: none at all when nothing differs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from specpilot.cluster.client import Cluster
+from specpilot.cluster.errors import Invalid
+from specpilot.cluster.kinds import DEPLOYMENT, JOB, kind_of
+from specpilot.cluster.ownership import is_current, stamped
+
+Body = dict[str, Any]
+Ref: TypeAlias = tuple[str, str]
+"""(kind, name) of a child in its owner's namespace."""
+
+_WITH_POD_TEMPLATE = (DEPLOYMENT.name, JOB.name)
+
+
+class InvalidPodTemplate(Invalid):
+    """The API server refused a pod template in a dry run; nothing was changed."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What an apply did: bodies as the API server returned them, and what was deleted."""
+
+    applied: list[Body] = field(default_factory=list)
+    deleted: list[Body] = field(default_factory=list)
+
+
+def ref(body: Body) -> Ref:
+    return str(body["kind"]), str(body["metadata"]["name"])
+
+
+async def apply_plan(
+    cluster: Cluster,
+    desired: Collection[Body],
+    observed: Mapping[Ref, Body],
+    owner_uid: str,
+    keep: Collection[Ref] = (),
+) -> Outcome:
+    """Server-side apply of what differs, in the plan's order, then deletion of what it no longer has.
+
+    `observed` holds the cached children of one owner; those in `keep` are managed elsewhere and left
+    alone. Raises ClusterError: InvalidPodTemplate before anything has been changed, Invalid when an
+    object of the wanted name belongs to somebody else.
+    """
+    wanted = [stamped(body) for body in desired]
+    stale = [body for body in wanted if _differs(body, observed.get(ref(body)))]
+    outcome = Outcome()
+    found = {ref(body): await _adoptable(cluster, body, observed, owner_uid) for body in stale}
+    stale = [body for body in stale if _differs(body, found[ref(body)])]
+    for body in stale:
+        if body["kind"] in _WITH_POD_TEMPLATE:
+            await _try(cluster, body)
+    for body in stale:
+        outcome.applied.append(await cluster.apply(body))
+    names = {ref(body) for body in wanted} | set(keep)
+    for key, body in observed.items():
+        if key not in names and _owned(body, owner_uid) and not body["metadata"].get("deletionTimestamp"):
+            meta = body["metadata"]
+            await cluster.delete(kind_of(body), meta["namespace"], meta["name"], meta["uid"])
+            outcome.deleted.append(body)
+    return outcome
+
+
+def _differs(body: Body, observed: Body | None) -> bool:
+    if observed is None:
+        return True
+    if observed["metadata"].get("deletionTimestamp"):
+        return False  # its deletion event brings us back, and then it is created anew
+    return not is_current(body, observed)
+
+
+async def _adoptable(
+    cluster: Cluster, body: Body, observed: Mapping[Ref, Body], owner_uid: str
+) -> Body | None:
+    """The present object, read anew where the cache has none: it may be somebody else's, whom the
+    cache's label selector hides, and applying would take it over."""
+    known = observed.get(ref(body))
+    meta = body["metadata"]
+    present = known or await cluster.get(kind_of(body), meta["namespace"], meta["name"])
+    if present is not None and not _owned(present, owner_uid):
+        raise Invalid(
+            f"{body['kind']} {meta['name']} exists in namespace {meta['namespace']} and is not of this"
+            " SpeculativeDeployment: delete it, or give this object another name."
+        )
+    return present
+
+
+def _owned(body: Body, owner_uid: str) -> bool:
+    return any(o.get("uid") == owner_uid for o in body["metadata"].get("ownerReferences") or [])
+
+
+async def _try(cluster: Cluster, body: Body) -> None:
+    try:
+        await cluster.apply(body, dry_run=True)
+    except Invalid as e:
+        raise InvalidPodTemplate(e.message) from None

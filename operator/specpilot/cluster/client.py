@@ -1,0 +1,162 @@
+"""The one connection to the API server: requests by kind, and errors as specpilot.cluster.errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import aiohttp
+from kubernetes.aio import client as kube
+from kubernetes.aio import config as kube_config
+from kubernetes.aio.client.exceptions import ApiException
+from kubernetes.aio.dynamic import DynamicClient
+
+from specpilot.api.vocabulary import MANAGER
+from specpilot.cluster.errors import ClusterError, NotFound, Unavailable, from_status
+from specpilot.cluster.kinds import Kind, kind_of
+
+TIMEOUT = 15.0  # seconds; above the API server's own priority-and-fairness queueing for small requests
+PAGE = 500  # objects per list request
+
+Body = dict[str, Any]
+
+
+class Cluster:
+    """Bodies are plain dictionaries, in and out. Every method raises ClusterError and nothing else."""
+
+    def __init__(self, api: kube.ApiClient) -> None:
+        api.user_agent = MANAGER
+        self._api = api
+        # Never awaited, so it discovers nothing: paths come from specpilot.cluster.kinds.
+        self._dynamic = DynamicClient(api)
+
+    @classmethod
+    async def connect(cls, kubeconfig: str | None = None) -> Self:
+        """From a kubeconfig, or from the pod's service account, or from the user's default kubeconfig."""
+        configuration = kube.Configuration()
+        try:
+            if kubeconfig is None:
+                try:
+                    kube_config.load_incluster_config(client_configuration=configuration)
+                    return cls(kube.ApiClient(configuration))
+                except kube_config.ConfigException:
+                    pass
+            await kube_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+        except (kube_config.ConfigException, OSError) as e:
+            raise ClusterError(
+                f"No cluster to talk to ({e}): run in a pod with a service account, or set KUBECONFIG."
+            ) from None
+        return cls(kube.ApiClient(configuration))
+
+    async def aclose(self) -> None:
+        await self._api.close()
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Body | None:
+        """The object, or None where there is none."""
+        try:
+            return await self._request("get", kind.path(namespace, name), f"read of {kind.name} {name}")
+        except NotFound:
+            return None
+
+    async def list(
+        self, kind: Kind, namespace: str | None = None, labels: str = "", fields: str = ""
+    ) -> tuple[list[Body], str]:
+        """All objects and the resource version of the list. Raises NotFound where the kind does not exist."""
+        items: list[Body] = []
+        query = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE), "continue": ""}
+        while True:
+            page = await self._request("get", kind.path(namespace), f"list of {kind.plural}", query=query)
+            # Items of a list lack what every body elsewhere has.
+            items += [
+                {"apiVersion": kind.api_version, "kind": kind.name, **item}
+                for item in page.get("items") or []
+            ]
+            query["continue"] = page["metadata"].get("continue") or ""
+            if not query["continue"]:
+                return items, str(page["metadata"].get("resourceVersion", ""))
+
+    async def exists(self, kind: Kind) -> bool:
+        """Whether the cluster serves this kind."""
+        try:
+            group = await self._request("get", f"/apis/{kind.api_version}", f"discovery of {kind.name}")
+        except NotFound:
+            return False
+        return any(r.get("name") == kind.plural for r in group.get("resources", []))
+
+    async def apply(self, body: Body, subresource: str = "", dry_run: bool = False) -> Body:
+        """Server-side apply as the one field manager, taking over fields that others set to other values."""
+        kind, meta = kind_of(body), body["metadata"]
+        query = {"fieldManager": MANAGER, "force": "true", **({"dryRun": "All"} if dry_run else {})}
+        return await self._request(
+            "patch",
+            kind.path(meta.get("namespace"), meta["name"], subresource),
+            f"apply of {kind.name} {meta['name']}",
+            body=body,
+            query=query,
+            content_type="application/apply-patch+yaml",
+        )
+
+    async def create(self, body: Body) -> Body:
+        kind, meta = kind_of(body), body["metadata"]
+        what = f"creation of {kind.name} {meta['name']}"
+        return await self._request("post", kind.path(meta.get("namespace")), what, body=body)
+
+    async def replace(self, body: Body) -> Body:
+        """Raises Conflict when the body's resource version is not the present one."""
+        kind, meta = kind_of(body), body["metadata"]
+        what = f"update of {kind.name} {meta['name']}"
+        return await self._request("put", kind.path(meta.get("namespace"), meta["name"]), what, body=body)
+
+    async def merge(self, kind: Kind, namespace: str | None, name: str, patch: Body) -> Body:
+        """JSON merge patch."""
+        return await self._request(
+            "patch",
+            kind.path(namespace, name),
+            f"patch of {kind.name} {name}",
+            body=patch,
+            query={"fieldManager": MANAGER},
+            content_type="application/merge-patch+json",
+        )
+
+    async def delete(self, kind: Kind, namespace: str | None, name: str, uid: str) -> None:
+        """In the background, and only the object of this uid; one that is gone already is no error."""
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": uid},
+        }
+        try:
+            await self._request(
+                "delete", kind.path(namespace, name), f"deletion of {kind.name} {name}", body=options
+            )
+        except NotFound:
+            return
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        body: Body | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "",
+    ) -> Body:
+        parameters = [(key, value) for key, value in (query or {}).items() if value]
+        try:
+            response = await self._dynamic.request(
+                method,
+                path,
+                body=body,
+                query_params=parameters,
+                content_type=content_type,
+                serialize=False,
+                _request_timeout=TIMEOUT,
+            )
+            answer: Body = await response.json()
+            return answer
+        except ApiException as e:
+            raise from_status(e.status or 0, e.body, what) from None
+        except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as e:
+            detail = str(e) or type(e).__name__
+            raise Unavailable(f"{what}: the API server does not answer ({detail})") from None

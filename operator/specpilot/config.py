@@ -1,0 +1,171 @@
+"""The operator's own configuration: a YAML file, and what the pod's environment says about it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic.alias_generators import to_camel
+
+from specpilot.api.base import seconds
+
+ENV_CONFIG = "SPECPILOT_CONFIG"
+ENV_NAMESPACE = "POD_NAMESPACE"
+ENV_POD = "POD_NAME"
+DEFAULT_NAMESPACE = "specpilot-system"
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; `problems` holds one sentence each that says what to do."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class _Section(BaseModel):
+    # Unlike the API's models: a typing error in an operator's file must not be ignored in silence.
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, frozen=True, extra="forbid")
+
+
+def _duration(value: Any) -> Any:
+    return seconds(value) if isinstance(value, str) else value
+
+
+class PrometheusEndpoint(_Section):
+    """A Prometheus that SpeculativeDeployments may name; its token goes to its URL and nowhere else."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/]+")]
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    insecure_skip_verify: bool = False
+
+
+class Lease(_Section):
+    """Leader election, in seconds or as a duration such as 15s."""
+
+    enabled: bool = True
+    name: Annotated[str, Field(min_length=1, max_length=63)] = "specpilot"
+    duration: Annotated[float, Field(ge=2)] = 15
+    renew_deadline: Annotated[float, Field(ge=1)] = 10
+    retry_period: Annotated[float, Field(ge=0.2)] = 2
+
+    _read = field_validator("duration", "renew_deadline", "retry_period", mode="before")(_duration)
+
+
+class Ports(_Section):
+    """0 takes a free port."""
+
+    metrics: Annotated[int, Field(ge=0, le=65535)] = 8080
+    health: Annotated[int, Field(ge=0, le=65535)] = 8081
+
+
+class Acknowledgement(_Section):
+    """How a new schedule is followed until the engines say that they use it; seconds or durations."""
+
+    timeout: Annotated[float, Field(gt=0)] = 20
+    poll: Annotated[float, Field(gt=0)] = 0.1
+    nudge: Annotated[float, Field(gt=0)] = 1.0
+    concurrency: Annotated[int, Field(ge=1)] = 64
+
+    _read = field_validator("timeout", "poll", "nudge", mode="before")(_duration)
+
+
+class Config(_Section):
+    """What an installation of the operator decides; see docs/configuration.md."""
+
+    watch_namespaces: list[str] = Field([], description="Empty: the whole cluster.")
+    engine_image: Annotated[str, Field(min_length=1)] = "ghcr.io/specpilot/specpilot:latest"
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
+    network_policy: bool = False
+    prometheus: list[PrometheusEndpoint] = []
+    tick: Annotated[float, Field(gt=0)] = Field(5, description="How often due deployments are looked for.")
+    missed_ticks: Annotated[int, Field(ge=1)] = Field(
+        2, description="Measurements in a row that fail before MetricsAvailable turns False."
+    )
+    resync: Annotated[float, Field(gt=0)] = Field(
+        300, description="How often the caches are compared with full lists."
+    )
+    workers: Annotated[int, Field(ge=1, le=256)] = 8
+    acknowledgement: Acknowledgement = Acknowledgement()
+    lease: Lease = Lease()
+    ports: Ports = Ports()
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    namespace: str = Field(DEFAULT_NAMESPACE, description="The operator's own.")
+    identity: str = Field("", description="Who holds the Lease: the pod's name.")
+
+    _read = field_validator("tick", "resync", mode="before")(_duration)
+
+    @field_validator("prometheus")
+    @classmethod
+    def _names_differ(cls, endpoints: list[PrometheusEndpoint]) -> list[PrometheusEndpoint]:
+        names = [e.name for e in endpoints]
+        twice = sorted({n for n in names if names.count(n) > 1})
+        if twice:
+            raise ValueError(f"has two endpoints of one name ({', '.join(twice)}): rename one")
+        return endpoints
+
+    @field_validator("lease")
+    @classmethod
+    def _lease_can_be_kept(cls, lease: Lease) -> Lease:
+        if not lease.retry_period < lease.renew_deadline < lease.duration:
+            raise ValueError("needs retryPeriod < renewDeadline < duration: change one of them")
+        return lease
+
+
+def load(environ: Mapping[str, str] | None = None, path: Path | None = None) -> Config:
+    """The configuration from `path` or $SPECPILOT_CONFIG; all defaults when neither is given.
+
+    Raises ConfigError with one sentence per problem.
+    """
+    environ = os.environ if environ is None else environ
+    source = path or (Path(environ[ENV_CONFIG]) if environ.get(ENV_CONFIG) else None)
+    doc = _document(source) if source else {}
+    doc.setdefault("namespace", environ.get(ENV_NAMESPACE) or DEFAULT_NAMESPACE)
+    doc.setdefault("identity", environ.get(ENV_POD) or f"{socket.gethostname()}-{os.getpid()}")
+    try:
+        config = Config.model_validate(doc)
+    except ValidationError as e:
+        raise ConfigError([_sentence(source, error) for error in e.errors()]) from None
+    missing = [
+        f"{source}: prometheus {e.name} names {kind} {file}, which cannot be read: mount it or correct the path."
+        for e in config.prometheus
+        for kind, file in (("tokenFile", e.token_file), ("caFile", e.ca_file))
+        if file is not None and not os.access(file, os.R_OK)
+    ]
+    if missing:
+        raise ConfigError(missing)
+    return config
+
+
+def _document(source: Path) -> dict[str, Any]:
+    try:
+        doc = yaml.safe_load(source.read_text())
+    except OSError as e:
+        raise ConfigError(
+            [f"The configuration file {source} cannot be read ({e.strerror}): check ${ENV_CONFIG}."]
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        detail = " ".join(str(e).split())
+        raise ConfigError([f"The configuration file {source} is not YAML ({detail}): correct it."]) from None
+    if doc is None:
+        return {}
+    if not isinstance(doc, dict):
+        raise ConfigError(
+            [f"The configuration file {source} must hold fields such as engineImage: correct it."]
+        )
+    return doc
+
+
+def _sentence(source: Path | None, error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"{source}: {where} is not a field of the configuration: remove it or correct its name."
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{source or 'environment'}: {where}: {message[0].lower()}{message[1:].rstrip('.')}."

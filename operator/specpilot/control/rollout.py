@@ -1,0 +1,121 @@
+"""How far a Deployment has come and what keeps its pods from serving, read from observed bodies. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from specpilot.api.vocabulary import Reason
+
+Body = dict[str, Any]
+
+# Waiting reasons of containers, as kubelets write them.
+_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+_CRASH = ("CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One thing that is wrong, with a reason of specpilot.api.vocabulary and a sentence."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """Counts of pods; `updated` and `ready` are those of the Deployment's present template."""
+
+    wanted: int
+    exists: bool = False
+    updated: int = 0
+    ready: int = 0
+    total: int = 0
+    complete: bool = False  # the Deployment's controller has seen the template and replaced every pod
+    deadline_exceeded: str = ""  # its message
+    troubles: tuple[Trouble, ...] = ()
+
+
+def rollout_of(wanted: int, deployment: Body | None, pods: Iterable[Body]) -> Rollout:
+    """`wanted` replicas of a Deployment as observed, with its pods."""
+    troubles = [trouble for pod in pods if (trouble := trouble_of(pod)) is not None]
+    if deployment is None:
+        return Rollout(wanted, troubles=_distinct(troubles))
+    status = deployment.get("status") or {}
+    conditions = {c["type"]: c for c in status.get("conditions") or []}
+    failure = conditions.get("ReplicaFailure")
+    if failure is not None and failure["status"] == "True":
+        message = f"pods cannot be created: {failure.get('message', '')}"
+        troubles.insert(0, Trouble(Reason.INVALID_POD_TEMPLATE, message))
+    progressing = conditions.get("Progressing") or {}
+    exceeded = progressing.get("reason") == "ProgressDeadlineExceeded"
+    seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
+    updated, total = int(status.get("updatedReplicas") or 0), int(status.get("replicas") or 0)
+    ready = int(status.get("readyReplicas") or 0)
+    replicas = int(deployment["spec"].get("replicas") or 0)
+    return Rollout(
+        wanted,
+        exists=True,
+        updated=updated if seen else 0,
+        # Old pods may be among the ready ones: what is certain is what is ready beyond them.
+        ready=min(ready, max(0, ready - (total - updated))) if seen else 0,
+        total=total,
+        complete=seen and updated == total == replicas,
+        deadline_exceeded=str(progressing.get("message", "")) if exceeded and seen else "",
+        troubles=_distinct(troubles),
+    )
+
+
+def trouble_of(pod: Body) -> Trouble | None:
+    """What keeps a pod from starting or running, if its status says so."""
+    name, status = pod["metadata"]["name"], pod.get("status") or {}
+    if pod["metadata"].get("deletionTimestamp"):
+        return None
+    for container in [
+        *(status.get("initContainerStatuses") or []),
+        *(status.get("containerStatuses") or []),
+    ]:
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        reason, detail = str(waiting.get("reason", "")), str(waiting.get("message", ""))
+        where = f"container {container['name']} of pod {name}"
+        if reason in _IMAGE:
+            return Trouble(
+                Reason.IMAGE_PULL_FAILED,
+                f"{where} cannot get its image {container.get('image', '')}: check the name, the tag and the"
+                f" pull secret ({reason})",
+            )
+        if reason in _CRASH:
+            return Trouble(Reason.CRASH_LOOPING, f"{where} keeps failing: {_last_words(container, detail)}")
+    scheduled: Body = next((c for c in status.get("conditions") or [] if c["type"] == "PodScheduled"), {})
+    if scheduled.get("reason") == "Unschedulable":
+        return Trouble(Reason.UNSCHEDULABLE, f"pod {name}: {scheduled.get('message', 'no node fits')}")
+    return None
+
+
+def is_ready(pod: Body) -> bool:
+    """Whether a pod serves: its Ready condition is True and it is not being deleted."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return False
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def life_of(pod: Body, container: str) -> str:
+    """Changes whenever a container's counters start again: the pod's uid and the container's id."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    found: Body = next((c for c in statuses if c["name"] == container), {})
+    return f"{pod['metadata'].get('uid', '')}/{found.get('containerID', '')}"
+
+
+def _last_words(container: Body, detail: str) -> str:
+    ended = (container.get("lastState") or {}).get("terminated") or {}
+    if not ended:
+        return detail or "see its log"
+    said = " ".join(str(ended.get("message") or "").split())[-200:]
+    return f"exit code {ended.get('exitCode')}{f' ({said})' if said else ''}: see its log"
+
+
+def _distinct(troubles: list[Trouble]) -> tuple[Trouble, ...]:
+    """One per reason: fifty pods of one bad image are one trouble."""
+    return tuple({t.reason: t for t in reversed(troubles)}.values())[::-1]
