@@ -176,11 +176,15 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class ExportServer:
-    """Serves `routes` from daemon threads on `port` (0: any free one, then in `port`)."""
+    """Serves `routes` from daemon threads on `port` (0: any free one, then in `port`).
 
-    def __init__(self, port: int, routes: Routes) -> None:
+    `setting` names the environment variable by which another port is chosen.
+    """
+
+    def __init__(self, port: int, routes: Routes, setting: str = protocol.ENV_PORT) -> None:
         self.port = port
         self._routes = routes
+        self._setting = setting
         self._server: _Server | None = None
 
     def start(self) -> str:
@@ -188,7 +192,7 @@ class ExportServer:
         try:
             self._server = _Server(self.port, self._routes)
         except (OSError, OverflowError) as e:
-            error = f"port {self.port} cannot be served ({e}); choose another with {protocol.ENV_PORT}"
+            error = f"port {self.port} cannot be served ({e}); choose another with {self._setting}"
             log.error("specpilot: %s", error)
             return error
         self.port = self._server.server_port
