@@ -14,7 +14,7 @@ class Cell:
     seconds: float
     requests: float  # running requests summed over the steps
     emitted: float  # tokens
-    context: float | None = None  # context tokens summed over the requests of the steps
+    context: float = 0.0  # context tokens summed over steps and requests; 0 where not exported by cell
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,155 @@
+"""Every way in which a Prometheus can fail, over real HTTP on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from specpilot.metrics.http import MetricsError, Problem
+from specpilot.metrics.prometheus import Endpoint, Prometheus
+from specpilot.metrics.scrape import Target
+from specpilot.metrics.source import Metrics, availability
+
+Broken = Callable[[int, str], Awaitable[str]]
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+SERIES = '{"metric": {"__name__": "vllm:prompt_tokens_total", "namespace": "llm", "pod": "flash-0"}'
+ANSWERS: dict[str, tuple[int, str, Problem, str]] = {
+    "an error page": (502, "<html>Bad Gateway</html>", Problem.FAILED, "HTTP 502"),
+    "an error page that says 200": (200, "<html>Sign in</html>", Problem.MALFORMED, "not its JSON"),
+    "nothing": (200, "", Problem.MALFORMED, "not its JSON"),
+    "an empty result": (
+        200,
+        '{"status": "success", "data": {"result": []}}',
+        Problem.NO_SERIES,
+        "let it scrape the pods",
+    ),
+    "another JSON": (200, '{"results": []}', Problem.MALFORMED, "not its JSON"),
+    "a result of another kind": (
+        200,
+        '{"status": "success", "data": {"result": [1, "2"]}}',
+        Problem.MALFORMED,
+        "not its JSON",
+    ),
+    "a query that failed": (
+        422,
+        '{"status": "error", "errorType": "execution", "error": "too many samples"}',
+        Problem.FAILED,
+        "too many samples",
+    ),
+    "a refused token": (403, "forbidden", Problem.REFUSED, "check tokenFile"),
+    "a login page": (302, "", Problem.REFUSED, "HTTP 302"),
+}
+
+
+@pytest.fixture
+async def broken() -> AsyncIterator[Broken]:
+    """Starts a server that answers every query alike; status 0: it never answers."""
+    runners = []
+
+    async def start(status: int, body: str) -> str:
+        async def answer(_: web.Request) -> web.Response:
+            if status == 0:
+                await asyncio.sleep(30)
+            return web.Response(text=body, status=status, headers={"Location": "/login"})
+
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", answer)
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        runners.append(runner)
+        return f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+    yield start
+    for runner in runners:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_an_answer_that_is_no_measurement_is_an_error(name: str, broken: Broken) -> None:
+    status, body, problem, words = ANSWERS[name]
+    client = Prometheus(Endpoint("main", await broken(status, body)))
+    with pytest.raises(MetricsError, match=words) as e:
+        await client.read(["llm"])
+    assert e.value.reason is problem
+    assert e.value.message.startswith("Prometheus main")
+    await client.aclose()
+
+
+async def test_a_prometheus_that_hangs_or_is_gone_is_an_error_in_time(
+    broken: Broken,
+) -> None:
+    client = Prometheus(Endpoint("main", await broken(0, ""), timeout=0.3))
+    with pytest.raises(MetricsError, match="did not answer in time") as e:
+        await client.read(["llm"])
+    assert e.value.reason is Problem.TIMEOUT
+    await client.aclose()
+    gone = Prometheus(Endpoint("main", f"http://127.0.0.1:{free_port()}"))
+    with pytest.raises(MetricsError, match="cannot be reached") as e:
+        await gone.read(["llm"])
+    assert e.value.reason is Problem.UNREACHABLE
+
+
+async def test_nan_is_no_measurement(broken: Broken) -> None:
+    url = await broken(
+        200, f'{{"status": "success", "data": {{"result": [{SERIES}, "values": [[100.5, "NaN"]]}}]}}}}'
+    )
+    target = Target("llm", "flash-0", "life", "127.0.0.1", "Prometheus", "main")
+    metrics = Metrics([Endpoint("main", url)])
+    reading = (await metrics.read([target])).pods[target.key]
+    assert reading.counters is not None
+    assert reading.counters.prompt is None
+    await metrics.aclose()
+
+
+async def test_the_token_is_read_anew_for_each_read(tmp_path: Path) -> None:
+    seen = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append((request.headers.get("Authorization"), request.headers.get("X-Scope-OrgID")))
+        return web.Response(text="{}", status=403)
+
+    app = web.Application()
+    app.router.add_post("/prefix/api/v1/query", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/prefix/"
+    token = tmp_path / "token"
+    client = Prometheus(Endpoint("main", url, str(token), headers={"X-Scope-OrgID": "team"}))
+    with pytest.raises(MetricsError, match="token cannot be read") as e:
+        await client.read(["llm"])
+    assert e.value.reason is Problem.CONFIGURATION
+    for text in ("one\n", "two\n"):
+        token.write_text(text)
+        with pytest.raises(MetricsError, match="refused the operator"):
+            await client.read(["llm"])
+    assert seen == [("Bearer one", "team"), ("Bearer two", "team")]
+    await client.aclose()
+    await runner.cleanup()
+
+
+async def test_a_lost_prometheus_makes_source_prometheus_unavailable_after_two_reads() -> None:
+    metrics = Metrics([Endpoint("main", f"http://127.0.0.1:{free_port()}")])
+    target = Target("llm", "flash-0", "life", "127.0.0.1", "Prometheus", "main")
+    verdicts = []
+    for _ in range(2):
+        reading = await metrics.read([target])
+        assert reading.pods[target.key].counters is None
+        assert reading.endpoints["main"] is not None
+        verdicts.append(availability(reading.pods.values()))
+    assert [v and v.available for v in verdicts] == [True, False]
+    await metrics.aclose()
