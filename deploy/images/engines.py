@@ -1,0 +1,126 @@
+"""The programs that build images: buildah, or Docker where its daemon runs."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Protocol
+
+from deploy.images.report import ImageError, say
+
+REPORT_EVERY = 10.0  # seconds
+
+
+class Builder(Protocol):
+    """What building needs of a container program."""
+
+    def build(self, context: Path, recipe: Path, tag: str, arguments: dict[str, str]) -> None: ...
+
+    def has(self, tag: str) -> bool: ...
+
+    def save(self, tag: str, archive: Path) -> None: ...
+
+
+class Buildah:
+    """Buildah with storage of its own in the cache, so that nothing else on the machine is touched."""
+
+    def __init__(self, storage: Path) -> None:
+        self._storage = storage
+        storage.mkdir(parents=True, exist_ok=True)
+
+    def run(self, *args: str) -> str:
+        driver = ("--storage-driver", "overlay") if os.geteuid() == 0 else ()
+        places = ("--root", str(self._storage / "root"), "--runroot", str(self._storage / "run"))
+        return run("buildah", *places, *driver, *args)
+
+    def build(self, context: Path, recipe: Path, tag: str, arguments: dict[str, str]) -> None:
+        # chroot: it needs neither a runtime nor a network namespace, which containers often cannot have.
+        options = ("--isolation", "chroot", "--layers", "--pull-never" if _local(arguments) else "--pull")
+        self.run("build", *options, *_arguments(arguments), "-f", str(recipe), "-t", tag, str(context))
+
+    def has(self, tag: str) -> bool:
+        return bool(self.run("images", "--quiet", "--filter", f"reference={tag}").strip())
+
+    def import_root(self, folder: Path, tag: str) -> None:
+        """Make an image of one layer from a folder that holds a root file system."""
+        container = self.run("from", "scratch").strip()
+        try:
+            self.run("add", container, str(folder), "/")
+            self.run(
+                "config",
+                "--env",
+                "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+                container,
+            )
+            self.run("commit", container, tag)
+        finally:
+            self.run("rm", container)
+
+    def save(self, tag: str, archive: Path) -> None:
+        self.run("push", tag, f"docker-archive:{archive}:{tag}")
+
+
+class Docker:
+    """Docker, where its daemon answers."""
+
+    def build(self, context: Path, recipe: Path, tag: str, arguments: dict[str, str]) -> None:
+        run("docker", "build", *_arguments(arguments), "-f", str(recipe), "-t", tag, str(context))
+
+    def has(self, tag: str) -> bool:
+        return subprocess.run(["docker", "image", "inspect", tag], capture_output=True).returncode == 0
+
+    def save(self, tag: str, archive: Path) -> None:
+        run("docker", "save", "-o", str(archive), tag)
+
+
+def docker_runs() -> bool:
+    """Whether a Docker daemon really answers; the program alone is no sign of one."""
+    if not shutil.which("docker"):
+        return False
+    return subprocess.run(["docker", "info"], capture_output=True, timeout=30).returncode == 0
+
+
+def builder(storage: Path) -> Builder:
+    """Buildah if the machine has it, else Docker; ImageError where neither is there."""
+    if shutil.which("buildah"):
+        return Buildah(storage)
+    if docker_runs():
+        return Docker()
+    raise ImageError("Nothing here can build images: run `apt-get install buildah`, or start Docker.")
+
+
+def run(*command: str) -> str:
+    """Run to its end and answer standard output, with a line now and then while it lasts."""
+    begun = reported = time.monotonic()
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        while True:
+            try:
+                out, error = (stream.decode(errors="replace") for stream in process.communicate(timeout=1))
+                break
+            except subprocess.TimeoutExpired:
+                now = time.monotonic()
+                if now - reported >= REPORT_EVERY:
+                    reported = now
+                    say(f"  still at it after {now - begun:.0f} s")
+    if process.returncode == 0:
+        return out
+    if "no space left" in error:
+        raise ImageError("The disk is full: make room in the cache folder and run it again.")
+    last = (error.strip() or out.strip() or "no output").splitlines()[-1]
+    raise ImageError(
+        f"{Path(command[0]).name} failed ({last}): run it by hand to see more: {shlex.join(command)}"
+    )
+
+
+def _local(arguments: dict[str, str]) -> bool:
+    return any(value.startswith("localhost/") for value in arguments.values())
+
+
+def _arguments(arguments: dict[str, str]) -> list[str]:
+    return [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
