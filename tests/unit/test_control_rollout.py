@@ -1,0 +1,102 @@
+"""How far a Deployment has come, read from bodies as the API server gives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specpilot.api.vocabulary import Reason
+from specpilot.control.rollout import is_ready, life_of, rollout_of, trouble_of
+
+
+def deployment(generation: int = 1, **status: Any) -> dict[str, Any]:
+    return {"metadata": {"generation": generation}, "spec": {"replicas": 2}, "status": status}
+
+
+def pod(name: str = "flash-1", **status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": "u"}, "status": status}
+
+
+def waiting(reason: str, **more: Any) -> dict[str, Any]:
+    container = {"name": "vllm", "image": "vllm:no", "state": {"waiting": {"reason": reason}}, **more}
+    return pod(containerStatuses=[container])
+
+
+def test_a_deployment_whose_controller_has_not_seen_it_counts_nothing() -> None:
+    rollout = rollout_of(
+        2,
+        deployment(generation=2, observedGeneration=1, updatedReplicas=2, replicas=2, readyReplicas=2),
+        [],
+    )
+    assert (rollout.updated, rollout.ready, rollout.complete) == (0, 0, False)
+
+
+def test_ready_pods_of_the_old_template_are_not_counted_as_ready() -> None:
+    rollout = rollout_of(
+        2, deployment(observedGeneration=1, updatedReplicas=1, replicas=2, readyReplicas=1), []
+    )
+    assert (rollout.updated, rollout.ready, rollout.complete) == (1, 0, False)
+
+
+def test_a_complete_rollout() -> None:
+    rollout = rollout_of(
+        2, deployment(observedGeneration=1, updatedReplicas=2, replicas=2, readyReplicas=2), []
+    )
+    assert (rollout.updated, rollout.ready, rollout.complete) == (2, 2, True)
+
+
+def test_pods_that_cannot_be_created_are_a_trouble_of_the_pod_template() -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+    (trouble,) = rollout_of(2, deployment(conditions=[failure]), []).troubles
+    assert trouble.reason is Reason.INVALID_POD_TEMPLATE
+    assert "exceeded quota" in trouble.message
+
+
+@pytest.mark.parametrize(
+    ("body", "reason", "said"),
+    [
+        (waiting("ImagePullBackOff"), Reason.IMAGE_PULL_FAILED, "vllm:no"),
+        (
+            waiting("CrashLoopBackOff", lastState={"terminated": {"exitCode": 137}}),
+            Reason.CRASH_LOOPING,
+            "exit code 137",
+        ),
+        (
+            pod(conditions=[{"type": "PodScheduled", "reason": "Unschedulable", "message": "0/1 nodes"}]),
+            Reason.UNSCHEDULABLE,
+            "0/1 nodes",
+        ),
+    ],
+)
+def test_the_trouble_of_a_pod_is_named(body: dict[str, Any], reason: Reason, said: str) -> None:
+    trouble = trouble_of(body)
+    assert trouble is not None
+    assert trouble.reason is reason
+    assert said in trouble.message
+
+
+def test_a_pod_that_starts_or_goes_is_no_trouble() -> None:
+    assert trouble_of(waiting("ContainerCreating")) is None
+    going = waiting("CrashLoopBackOff")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert trouble_of(going) is None
+
+
+def test_many_pods_of_one_bad_image_are_one_trouble() -> None:
+    rollout = rollout_of(2, deployment(), [waiting("ImagePullBackOff"), waiting("ErrImagePull")])
+    assert len(rollout.troubles) == 1
+
+
+def test_a_pod_that_is_being_deleted_is_not_ready() -> None:
+    body = pod(conditions=[{"type": "Ready", "status": "True"}])
+    assert is_ready(body)
+    body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert not is_ready(body)
+
+
+def test_a_restarted_container_is_another_life() -> None:
+    first = pod(containerStatuses=[{"name": "vllm", "containerID": "containerd://1"}])
+    second = pod(containerStatuses=[{"name": "vllm", "containerID": "containerd://2"}])
+    assert life_of(first, "vllm") == "u/containerd://1"
+    assert life_of(second, "vllm") != life_of(first, "vllm")

@@ -1,0 +1,108 @@
+"""Caches: the newest version wins, the deleted stay deleted, lists heal what a watch missed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specpilot.control.store import Store
+
+KEY = ("llm", "flash")
+
+
+def body(
+    kind: str, name: str, version: int, instance: str = "flash", uid: str = "", **more: Any
+) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/instance": instance} if instance else {}
+    meta = {
+        "namespace": "llm",
+        "name": name,
+        "resourceVersion": str(version),
+        "uid": uid or f"{kind}/{name}",
+        "labels": labels,
+    }
+    return {"kind": kind, "metadata": meta, **more}
+
+
+def test_an_older_version_does_not_replace_a_newer_one() -> None:
+    store = Store()
+    assert store.put(body("Deployment", "flash", 7, spec=7)) == {KEY}
+    assert store.put(body("Deployment", "flash", 6, spec=6)) == set()
+    assert store.children(KEY)["Deployment", "flash"]["spec"] == 7
+
+
+def test_a_late_answer_does_not_bring_back_a_deleted_object() -> None:
+    store = Store()
+    store.put(body("ConfigMap", "flash-schedule", 3))
+    assert store.remove(body("ConfigMap", "flash-schedule", 4)) == {KEY}
+    assert store.put(body("ConfigMap", "flash-schedule", 3)) == set()
+    assert store.children(KEY) == {}
+
+
+def test_a_successor_of_the_same_name_is_another_object() -> None:
+    store = Store()
+    store.remove(body("ConfigMap", "flash-schedule", 4, uid="first"))
+    assert store.put(body("ConfigMap", "flash-schedule", 5, uid="second")) == {KEY}
+    assert store.remove(body("ConfigMap", "flash-schedule", 4, uid="first")) == set()
+    assert list(store.children(KEY)) == [("ConfigMap", "flash-schedule")]
+
+
+def test_a_list_removes_what_was_deleted_unseen_and_keeps_what_is_newer_than_it() -> None:
+    store = Store()
+    for name, version in (("stays", 5), ("lost", 6), ("created-after", 11)):
+        store.put(body("Pod", name, version))
+    concerned = store.replace("Pod", [body("Pod", "stays", 5)], "10")
+    assert concerned == {KEY}
+    assert [p["metadata"]["name"] for p in store.pods(KEY)] == ["created-after", "stays"]
+
+
+def test_a_list_of_one_namespace_leaves_the_others_alone() -> None:
+    store = Store()
+    store.put(body("Pod", "here", 5))
+    store.replace("Pod", [], "10", namespace="elsewhere")
+    assert len(store.pods(KEY)) == 1
+
+
+def test_pods_are_not_children() -> None:
+    store = Store()
+    store.put(body("Pod", "flash-1", 1))
+    store.put(body("Service", "flash", 2))
+    assert list(store.children(KEY)) == [("Service", "flash")]
+    assert [p["metadata"]["name"] for p in store.pods(KEY)] == ["flash-1"]
+
+
+def test_a_profile_concerns_those_that_serve_its_model_or_name_it() -> None:
+    store = Store()
+    store.put(body("SpeculativeDeployment", "same", 1, "", spec={"model": {"name": "m"}}))
+    store.put(body("SpeculativeDeployment", "other", 1, "", spec={"model": {"name": "n"}}))
+    named = {"model": {"name": "n"}, "profiling": {"profileRef": {"name": "p"}}}
+    store.put(body("SpeculativeDeployment", "named", 1, "", spec=named))
+    concerned = store.put(body("CostProfile", "p", 2, "", spec={"fingerprint": {"model": "m"}}))
+    assert concerned == {("llm", "same"), ("llm", "named")}
+
+
+def test_only_our_own_managed_fields_are_kept() -> None:
+    store = Store()
+    child = body("Service", "flash", 1)
+    child["metadata"]["managedFields"] = [{"manager": "specpilot"}, {"manager": "kube-controller-manager"}]
+    store.put(child)
+    kept = store.children(KEY)["Service", "flash"]["metadata"]["managedFields"]
+    assert kept == [{"manager": "specpilot"}]
+
+
+@given(st.permutations([("put", 1), ("put", 2), ("put", 3), ("remove", 3)]))
+def test_any_order_of_arrival_ends_without_the_deleted_object(order: list[tuple[str, int]]) -> None:
+    store = Store()
+    for action, version in order:
+        getattr(store, action)(body("Job", "flash-profile", version))
+    assert store.children(KEY) == {}
+
+
+@given(st.permutations(range(1, 6)))
+def test_any_order_of_arrival_ends_with_the_newest(order: list[int]) -> None:
+    store = Store()
+    for version in order:
+        store.put(body("Job", "flash-profile", version))
+    assert store.children(KEY)["Job", "flash-profile"]["metadata"]["resourceVersion"] == "5"
