@@ -151,7 +151,8 @@ async def test_prometheus_and_a_scrape_agree(engine: tuple[int, int], prometheus
 
 async def test_a_sample_carries_the_time_of_its_scrape(prometheus: str) -> None:
     client = Prometheus(Endpoint("main", prometheus))
-    key, times = ("llm", "flash-0"), []
+    key = ("llm", "flash-0")
+    times: list[float] = []
     while len(set(times)) < 3:
         snapshot = await client.read(["llm"])
         counters = snapshot.counters(key, "life", {"cluster": "here"})
