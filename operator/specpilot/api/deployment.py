@@ -1,4 +1,4 @@
-"""SpeculativeDeployment.spec: what a user writes."""
+"""SpeculativeDeployment.spec: what a user writes. Field docstrings become the CRD's descriptions."""
 
 from __future__ import annotations
 
@@ -6,161 +6,141 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from specpilot.api.base import Duration, Free, Model, rule, rules
-from specpilot.api.owned import cel_pattern
+from specpilot.api import policies
+from specpilot.api.base import Duration, Model, rules
+from specpilot.api.policies import NEEDS_DRAFT_MODEL as NEEDS_DRAFT_MODEL
+from specpilot.api.shapes import EnvVar, PodTemplate
 
 Name = Annotated[str, Field(min_length=1, max_length=253)]
 DEFAULT_CANDIDATES = (0, 1, 3, 7)  # k+1 a power of two keeps CUDA graphs whole
 Method = Literal["DSpark", "MTP", "Eagle", "Eagle3", "DFlash", "DraftModel", "NGram", "None"]
-NEEDS_DRAFT_MODEL = ("Eagle", "Eagle3", "DraftModel")
+Depth = Annotated[int, Field(ge=0, le=32)]
 
 
 class Cache(Model):
-    """Where model weights are kept between pods; neither: an emptyDir."""
+    """Where model weights are kept between pods; neither: an emptyDir, loaded again by each pod."""
 
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            rule(
-                "!(has(self.persistentVolumeClaim) && has(self.hostPath))",
-                "spec.model.cache takes persistentVolumeClaim or hostPath, not both: remove one",
-            )
-        )
-    )
+    model_config = ConfigDict(json_schema_extra=rules(*policies.CACHE))
 
     persistent_volume_claim: Name | None = None
+    """A claim in the same namespace; ReadWriteMany when pods run on several nodes."""
     host_path: Annotated[str, Field(pattern="^/", max_length=4096)] | None = None
+    """A folder on each node."""
 
 
 class SecretKey(Model):
+    """One key of a Secret in the same namespace."""
+
+    model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
+
     name: Name
+    """The Secret."""
     key: Name
+    """The key in it."""
 
 
 class ModelSource(Model):
     """The target model."""
 
-    name: Annotated[str, Field(min_length=1, max_length=512, description="A hub name or a path in the pod.")]
+    name: Annotated[str, Field(min_length=1, max_length=512)]
+    """A name on the hub, or a path in the pod."""
     revision: Name | None = None
+    """Branch, tag or commit on the hub."""
     served_name: Name | None = None
+    """What clients write into `model`; the name when absent."""
     cache: Cache | None = None
-    token_secret: SecretKey | None = Field(None, description="Hub token; passed as environment only.")
+    token_secret: SecretKey | None = None
+    """The hub's token; handed to the engine as environment only."""
 
 
 class Engine(Model):
     """The user's own vLLM image and its arguments."""
 
     image: Annotated[str, Field(min_length=1, max_length=512)]
+    """An image that holds vLLM; the operator adds its engine package at start."""
     vllm_version: (
         Annotated[str, Field(pattern=r"^[0-9]+\.[0-9]+(\.[0-9]+)?([.a-z0-9+-]*)?$", max_length=64)] | None
-    ) = Field(None, description="Where the image's tag does not tell.")
+    ) = None
+    """vLLM's version in the image, needed where the image's tag does not tell."""
     args: Annotated[
         list[Annotated[str, Field(max_length=2048)]],
+        Field(max_length=128, json_schema_extra=rules(*policies.ARGS)),
+    ] = []
+    """More vLLM arguments, one item per word; those that other fields stand for are refused."""
+    env: Annotated[
+        list[EnvVar],
         Field(
             max_length=128,
-            json_schema_extra=rules(
-                rule(
-                    f"self.all(a, !a.matches('{cel_pattern()}'))",
-                    "spec.engine.args sets an argument that the operator owns (in some spelling): remove it and"
-                    " use spec.model, spec.parallelism or spec.speculation instead",
-                )
-            ),
+            json_schema_extra={
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+                **rules(*policies.ENV),
+            },
         ),
     ] = []
-    env: Annotated[list[Free], Field(max_length=128)] = []
+    """More environment, as in a container."""
     runtime_class_name: Name | None = None
+    """The RuntimeClass of the pods."""
 
 
 class Parallelism(Model):
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            rule("self.nodes == 1", "spec.parallelism.nodes above 1 is not supported yet: set it to 1")
-        )
-    )
+    """How one replica is split over devices."""
+
+    model_config = ConfigDict(json_schema_extra=rules(*policies.PARALLELISM))
 
     tensor: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Tensor-parallel size."""
     pipeline: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Pipeline-parallel size."""
     data: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Data-parallel size; above 1 the engine keeps its start-up depth."""
     nodes: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Nodes per replica. Above 1 is not supported yet."""
 
 
 class DraftModel(Model):
+    """The model that drafts."""
+
     name: Annotated[str, Field(min_length=1, max_length=512)]
+    """A name on the hub, or a path in the pod."""
     revision: Name | None = None
+    """Branch, tag or commit on the hub."""
 
 
 class Verification(Model):
     """How drafts are checked against the target."""
 
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            rule(
-                "self.method == 'Synthetic' ? has(self.syntheticAcceptance) : !has(self.syntheticAcceptance)",
-                "spec.speculation.verification.syntheticAcceptance goes with method Synthetic, one rate per token:"
-                " set both or neither",
-            ),
-            rule(
-                "self.adaptive != 'Always'",
-                "spec.speculation.verification.adaptive: Always is not supported yet: use Auto or Never",
-            ),
-        )
-    )
+    model_config = ConfigDict(json_schema_extra=rules(*policies.VERIFICATION))
 
     method: Literal["Block", "Standard", "Synthetic"] = "Standard"
+    """Token by token (Standard), the block at once (Block), or made up for benchmarks (Synthetic)."""
     draft_sampling: Literal["Probabilistic", "Greedy"] | None = None
+    """How the drafter picks its tokens; vLLM's default when absent."""
     adaptive: Literal["Auto", "Always", "Never"] = "Auto"
+    """Whether vLLM sizes the verification budget itself. Always is not supported yet."""
     synthetic_acceptance: (
         Annotated[list[Annotated[float, Field(ge=0, le=1)]], Field(min_length=1, max_length=32)] | None
     ) = None
+    """For Synthetic: the chance, by position, that all tokens up to it are accepted."""
 
 
 class Speculation(Model):
     """The drafter and how deep it may draft."""
 
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            rule(
-                "!has(self.candidates) || self.candidates.all(c, c <= self.maxTokens)",
-                "spec.speculation.candidates has a depth above spec.speculation.maxTokens: lower it or raise maxTokens",
-            ),
-            rule(
-                "self.method == 'None' || self.maxTokens >= 1",
-                "spec.speculation.maxTokens must be at least 1: for no speculation use method None",
-            ),
-            rule(
-                f"!(self.method in {list(NEEDS_DRAFT_MODEL)}) || has(self.draftModel)",
-                "spec.speculation.draftModel is required by method Eagle, Eagle3 and DraftModel: set its name",
-            ),
-            rule(
-                f"!has(self.draftModel) || self.method in {[*NEEDS_DRAFT_MODEL, 'DSpark', 'DFlash', 'MTP']}",
-                "spec.speculation.draftModel is not used by this method: remove it",
-            ),
-            rule(
-                "!has(self.verification.syntheticAcceptance) ||"
-                " self.verification.syntheticAcceptance.size() == self.maxTokens",
-                "spec.speculation.verification.syntheticAcceptance needs one rate for each of maxTokens",
-            ),
-        )
-    )
+    model_config = ConfigDict(json_schema_extra=rules(*policies.SPECULATION))
 
     method: Method = "None"
+    """What drafts; None serves without speculation."""
     draft_model: DraftModel | None = None
-    max_tokens: Annotated[int, Field(ge=0, le=32)] = 7
+    max_tokens: Depth = 7
+    """The deepest draft the engine is started for."""
     candidates: (
         Annotated[
-            list[Annotated[int, Field(ge=0, le=32)]],
-            Field(
-                min_length=1,
-                max_length=16,
-                json_schema_extra=rules(
-                    rule(
-                        "self.all(c, self.exists_one(d, d == c))",
-                        "spec.speculation.candidates has a depth twice: remove one",
-                    )
-                ),
-            ),
+            list[Depth], Field(min_length=1, max_length=16, json_schema_extra=rules(*policies.CANDIDATES))
         ]
         | None
-    ) = Field(None, description="Depths to choose from; default 0, 1, 3, 7 up to maxTokens.")
+    ) = None
+    """Depths to choose from; 0, 1, 3, 7 up to maxTokens, and maxTokens, when absent. 0 is always one."""
     verification: Verification = Verification()
 
     @property
@@ -176,88 +156,101 @@ class Speculation(Model):
 
 
 class Objective(Model):
+    """What the depth is chosen for."""
+
+    model_config = ConfigDict(json_schema_extra=rules(*policies.OBJECTIVE))
+
     goal: Literal["Goodput"] = "Goodput"
+    """Goodput: accepted tokens per second."""
     max_inter_token_latency: Duration | None = None
+    """A ceiling on the mean time between two tokens of one request."""
 
 
 class Tuning(Model):
     """How the depth is retuned."""
 
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            rule(
-                "self.actuator != 'Restart'",
-                "spec.tuning.actuator: Restart is not supported yet: use Auto or Live",
-            )
-        )
-    )
+    model_config = ConfigDict(json_schema_extra=rules(*policies.TUNING))
 
     mode: Literal["Observe", "Recommend", "Apply"] = "Apply"
+    """Observe decides nothing, Recommend only shows its decision, Apply makes the change."""
     actuator: Literal["Auto", "Live", "Restart"] = "Auto"
+    """How a change reaches the engine; Live needs no restart. Restart is not supported yet."""
     objective: Objective = Objective()
     interval: Duration = "30s"
+    """How often evidence is read and a decision is made; at least 1s."""
     minimum_gain: Annotated[float, Field(ge=0, le=10)] = 0.03
+    """The predicted gain in goodput, as a share, that a change needs."""
     dwell: Duration = "2m"
-    exploration_price: Annotated[float, Field(ge=0, le=0.2)] = Field(
-        0.005, description="The share of goodput that exploring may cost."
-    )
+    """How long a schedule is kept at least; a detected shift of load or traffic waives it."""
+    exploration_price: Annotated[float, Field(ge=0, le=0.2)] = 0.005
+    """The share of goodput that exploring other depths may cost."""
 
 
 class Grid(Model):
     """What the profile measures; an axis left out is chosen from the candidates and the engine's limits."""
 
-    tokens: Annotated[list[Annotated[int, Field(ge=0, le=32)]], Field(min_length=1, max_length=8)] | None = (
-        None
-    )
+    tokens: Annotated[list[Depth], Field(min_length=1, max_length=8)] | None = None
+    """Depths."""
     batch_sizes: (
         Annotated[list[Annotated[int, Field(ge=1, le=4096)]], Field(min_length=1, max_length=16)] | None
     ) = None
+    """Running requests."""
     context_lengths: (
         Annotated[list[Annotated[int, Field(ge=1, le=4194304)]], Field(min_length=1, max_length=4)] | None
     ) = None
+    """Tokens of context per request."""
 
 
 class ProfileRef(Model):
+    """A CostProfile in the same namespace."""
+
     name: Name
+    """Its name."""
 
 
 class Profiling(Model):
+    """How a step's cost is measured."""
+
+    model_config = ConfigDict(json_schema_extra=rules(*policies.PROFILING))
+
     policy: Literal["OnChange", "Never"] = "OnChange"
+    """OnChange measures whatever has no CostProfile yet; Never learns from traffic alone."""
     where: Literal["Auto", "Job", "Pod"] = "Auto"
+    """In a Job on devices of its own, in each pod before it turns Ready, or a Job when devices are free."""
     profile_ref: ProfileRef | None = None
+    """Use this CostProfile instead of measuring; refused when it is of another engine."""
     grid: Grid = Grid()
     deadline: Duration = "30m"
+    """When measuring stops with what it has."""
     block_serving: bool = False
+    """Whether pods wait for the profile; otherwise they serve with a safe depth meanwhile."""
 
 
 class Metrics(Model):
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            rule(
-                "self.source != 'Prometheus' || has(self.prometheus)",
-                "spec.metrics.prometheus is required by source Prometheus: name an endpoint of the operator's"
-                " configuration",
-            )
-        )
-    )
+    """Where evidence is read from."""
+
+    model_config = ConfigDict(json_schema_extra=rules(*policies.METRICS))
 
     source: Literal["Auto", "Prometheus", "Scrape"] = "Auto"
-    prometheus: Name | None = Field(
-        None, description="An endpoint that the operator's own configuration lists."
-    )
+    """Prometheus, the pods themselves (Scrape), or Prometheus with the pods as fallback (Auto)."""
+    prometheus: Name | None = None
+    """An endpoint that the operator's own configuration lists."""
     labels: Annotated[dict[str, str], Field(max_length=32)] = {}
+    """Labels that pick this deployment's series in Prometheus, beside namespace and pod."""
 
 
 class SpeculativeDeploymentSpec(Model):
     """One vLLM service whose speculation the operator keeps at what pays."""
 
+    model_config = ConfigDict(json_schema_extra=rules(*policies.SPEC))
+
     model: ModelSource
     engine: Engine
     replicas: Annotated[int, Field(ge=0, le=4096)] = 1
+    """Pods that serve; an autoscaler may own it through the scale subresource."""
     parallelism: Parallelism = Parallelism()
-    pod_template: Free | None = Field(
-        None, description="Merged over the operator's pod template by list-map keys; what it owns stays."
-    )
+    pod_template: PodTemplate | None = None
+    """Merged over the operator's pod template by list-map keys; the engine's container is vllm."""
     speculation: Speculation = Speculation()
     tuning: Tuning = Tuning()
     profiling: Profiling = Profiling()

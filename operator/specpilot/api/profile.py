@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from specpilot.api.base import Model, rule, rules
+from specpilot.api import policies
+from specpilot.api.base import Model, rules
 from specpilot.api.status import Conditions
 
 MAX_POINTS = 512  # 8 depths x 16 batch sizes x 4 contexts; the growth rule's cost is quadratic in it
@@ -42,19 +43,7 @@ class Point(Model):
 class CostProfileSpec(Model):
     """A CostProfile's content: C_k(B, ctx) points under one fingerprint."""
 
-    model_config = ConfigDict(
-        json_schema_extra=rules(
-            rule(
-                "self.fingerprint == oldSelf.fingerprint && self.key == oldSelf.key",
-                "spec.fingerprint and spec.key cannot change: make another CostProfile for another engine",
-            ),
-            rule(
-                "oldSelf.points.all(o, self.points.exists(p, p.tokens == o.tokens && p.batchSize == o.batchSize"
-                " && p.contextLength == o.contextLength && p.seconds == o.seconds))",
-                "spec.points can only grow: delete the CostProfile to measure again",
-            ),
-        )
-    )
+    model_config = ConfigDict(json_schema_extra=rules(*policies.ONLY_GROWS))
 
     key: str = Field(max_length=64, description="Hash of the fingerprint.")
     fingerprint: Fingerprint

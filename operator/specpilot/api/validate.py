@@ -1,0 +1,180 @@
+"""Whether an object can be served: what admission checks, and what needs the engine's version besides.
+
+`problems` takes a whole object as a file holds it and says everything the API server would refuse;
+`validate` takes a spec that already has the right shape. Nothing here needs a cluster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from typing import Any, TypeVar
+
+from packaging.version import Version
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from specpilot.api import policies
+from specpilot.api.base import API_VERSION, Policy
+from specpilot.api.deployment import SpeculativeDeploymentSpec
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.api.schema import Schema, structural, unknown_fields
+from specpilot.api.versions import OLDEST, engine_version
+from specpilot.api.vocabulary import Reason
+
+T = TypeVar("T")
+KIND = "SpeculativeDeployment"
+
+
+class Severity(StrEnum):
+    ERROR = "Error"  # is not served
+    WARNING = "Warning"  # is served, but not quite as written
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`field` is the path a person sees; `message` one sentence that names it and the fix."""
+
+    field: str
+    message: str
+    reason: Reason = Reason.INVALID_SPEC
+    severity: Severity = Severity.ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """What the versioned policies look at."""
+
+    spec: SpeculativeDeploymentSpec
+    version: Version | None
+
+
+def _asks_for_block(v: Versioned) -> bool:
+    return v.spec.speculation.method != "None" and v.spec.speculation.verification.method == "Block"
+
+
+# What the API server cannot see; `cel` is empty, the outcome a condition or a warning.
+VERSIONED: tuple[tuple[Policy[Versioned], Severity], ...] = (
+    (
+        Policy(
+            "spec.engine.vllmVersion",
+            "spec.engine.image has a tag that does not tell vLLM's version: set spec.engine.vllmVersion",
+            "",
+            lambda v: v.version is None,
+        ),
+        Severity.ERROR,
+    ),
+    (
+        Policy(
+            "spec.engine.image",
+            f"spec.engine.image holds a vLLM older than {OLDEST}, which is not supported: use a newer image",
+            "",
+            lambda v: v.version is not None and v.version.release < OLDEST.release,
+            reason=Reason.NOT_SUPPORTED,
+        ),
+        Severity.ERROR,
+    ),
+    (
+        Policy(
+            "spec.speculation.verification.method",
+            "spec.speculation.verification.method Block works only on GPUs with vLLM's V2 model runner and is"
+            " ignored elsewhere: use Standard unless the engine's log says that it is in use",
+            "",
+            _asks_for_block,
+            reason=Reason.NOT_SUPPORTED,
+        ),
+        Severity.WARNING,
+    ),
+)
+
+
+def validate(spec: SpeculativeDeploymentSpec) -> list[Problem]:
+    """Everything wrong with a spec of the right shape, errors before warnings."""
+    found = [*_spoken(spec), *_versioned(spec)]
+    return sorted(found, key=lambda problem: problem.severity != Severity.ERROR)
+
+
+def errors(spec: SpeculativeDeploymentSpec) -> list[Problem]:
+    """The problems that keep a spec from being served."""
+    return [p for p in validate(spec) if p.severity == Severity.ERROR]
+
+
+def problems(body: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with a whole object as read from a file: shape, unknown fields, name and rules."""
+    if body.get("apiVersion") != API_VERSION or body.get("kind") != KIND:
+        return [Problem("kind", f"apiVersion and kind must be {API_VERSION} and {KIND}: correct them")]
+    unknown = list(unknown_fields(_schema(), body.get("spec"), "spec"))
+    if unknown:
+        return [Problem(f, f"{f} is not a field of this API: remove it or correct its name") for f in unknown]
+    try:
+        # JSON in strict mode takes what the API server takes: no text for a number, no number for text.
+        parsed = SpeculativeDeployment.model_validate_json(json.dumps(body), strict=True)
+    except ValidationError as e:
+        return [_shape(error) for error in e.errors()]
+    except (TypeError, ValueError) as e:
+        return [
+            Problem("", f"the object cannot be written as JSON ({e}): quote dates and other special values")
+        ]
+    return [*_check(policies.NAME, parsed.metadata.name), *validate(parsed.spec)]
+
+
+def _spoken(spec: SpeculativeDeploymentSpec) -> Iterator[Problem]:
+    """The rules that the CRD carries, in the order of its fields."""
+    if spec.model.cache is not None:
+        yield from _check(policies.CACHE, spec.model.cache)
+    yield from _check(policies.ARGS, spec.engine.args)
+    yield from _check(policies.ENV, spec.engine.env)
+    yield from _check(policies.PARALLELISM, spec.parallelism)
+    if spec.pod_template is not None:
+        yield from _check(policies.POD_TEMPLATE, spec.pod_template)
+    yield from _check(policies.VERIFICATION, spec.speculation.verification)
+    yield from _check(policies.CANDIDATES, spec.speculation.candidates or [])
+    yield from _check(policies.SPECULATION, spec.speculation)
+    yield from _check(policies.OBJECTIVE, spec.tuning.objective)
+    yield from _check(policies.TUNING, spec.tuning)
+    yield from _check(policies.PROFILING, spec.profiling)
+    yield from _check(policies.METRICS, spec.metrics)
+    yield from _check(policies.SPEC, spec)
+
+
+def _versioned(spec: SpeculativeDeploymentSpec) -> Iterator[Problem]:
+    seen = Versioned(spec, engine_version(spec.engine.image, spec.engine.vllm_version))
+    for policy, severity in VERSIONED:
+        if policy.violated(seen):
+            yield Problem(policy.field, policy.message, policy.reason, severity)
+
+
+def _check(table: Iterable[Policy[T]], value: T) -> Iterator[Problem]:
+    for policy in table:
+        if policy.violated(value):
+            yield Problem(policy.field, policy.message, policy.reason)
+
+
+@cache
+def _schema() -> Schema:
+    return structural(SpeculativeDeploymentSpec)
+
+
+def _shape(error: ErrorDetails) -> Problem:
+    """A pydantic error in the words of the API."""
+    field = ""
+    for part in error["loc"]:
+        field += f"[{part}]" if isinstance(part, int) else f".{part}" if field else str(part)
+    return Problem(field, f"{field} {_complaint(error)}")
+
+
+def _complaint(error: ErrorDetails) -> str:
+    match error["type"]:
+        case "missing":
+            return "is required: set it"
+        case "value_error":
+            return error["msg"].removeprefix("Value error, ")
+        case "string_pattern_mismatch":
+            pattern = str(error.get("ctx", {}).get("pattern"))
+            like = "be a duration such as 30s, 2m or 40ms" if "h)?" in pattern else f"match {pattern}"
+            return f"must {like}, not {error['input']!r}: correct it"
+    text = error["msg"].removeprefix("Input ")
+    return f"{text[0].lower()}{text[1:]}, not {error['input']!r}: correct it"
