@@ -53,38 +53,38 @@ def urls() -> Iterator[list[str]]:
         yield [f"http://127.0.0.1:{port}" for port in ports]
 
 
-async def series(url: str, name: str) -> float:
-    """The value of one of vLLM's series; NaN while the server is not there."""
-    try:
-        async with httpx.AsyncClient(trust_env=False) as http:
+async def becomes(urls: list[str], values: list[float]) -> None:
+    """Wait until so many requests run at each server."""
+
+    async def running(http: httpx.AsyncClient, url: str) -> float:
+        try:
             text = (await http.get(f"{url}/metrics")).raise_for_status().text
-    except httpx.HTTPError:
-        return float("nan")
-    families = text_string_to_metric_families(text)
-    return next(s.value for f in families for s in f.samples if s.name == f"vllm:{name}")
+        except httpx.HTTPError:
+            return float("nan")  # still starting
+        families = text_string_to_metric_families(text)
+        return next(s.value for f in families for s in f.samples if s.name == "vllm:num_requests_running")
 
-
-async def becomes(urls: list[str], name: str, values: list[float]) -> None:
-    async with asyncio.timeout(60):
-        while [await series(url, name) for url in urls] != values:
+    async with httpx.AsyncClient(trust_env=False) as http, asyncio.timeout(60):
+        while [await running(http, url) for url in urls] != values:
             await asyncio.sleep(0.02)
 
 
 async def test_so_many_requests_run_as_are_asked_for_spread_evenly(urls):
+    await becomes(urls, [0, 0])
     load, stop = Load(urls, clients=7, max_tokens=10_000, traffic="code"), asyncio.Event()
     task = asyncio.create_task(hold(load, stop))
-    await becomes(urls, "num_requests_running", [4, 3])
+    await becomes(urls, [4, 3])
     load.clients = 20
-    await becomes(urls, "num_requests_running", [10, 10])
+    await becomes(urls, [10, 10])
     load.clients = 1
-    await becomes(urls, "num_requests_running", [1, 0])
+    await becomes(urls, [1, 0])
     stop.set()
     await task
-    await becomes(urls, "num_requests_running", [0, 0])
+    await becomes(urls, [0, 0])
 
 
 async def test_tokens_are_counted(urls):
-    await becomes(urls, "num_requests_running", [0, 0])
+    await becomes(urls, [0, 0])
     load, stop = Load(urls, clients=4, max_tokens=8), asyncio.Event()
     task = asyncio.create_task(hold(load, stop))
     async with asyncio.timeout(60):
@@ -99,9 +99,10 @@ async def test_tokens_are_counted(urls):
 
 async def test_a_server_that_is_gone_is_an_error_counted_and_the_others_take_over(urls):
     gone = f"http://127.0.0.1:{free_port()}"
+    await becomes(urls, [0, 0])
     load, stop = Load([gone, urls[0]], clients=6, max_tokens=10_000), asyncio.Event()
     task = asyncio.create_task(hold(load, stop))
-    await becomes(urls, "num_requests_running", [6, 0])
+    await becomes(urls, [6, 0])
     stop.set()
     await task
     assert load.errors >= 3

@@ -12,6 +12,7 @@ import httpx
 
 POLL_SECONDS = 0.05  # how soon a changed number of clients is noticed
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts that fail
+PATIENCE = 4  # failures in a row after which a client tries the other servers too
 
 
 @dataclass(slots=True)
@@ -69,8 +70,10 @@ async def _client(http: httpx.AsyncClient, load: Load, index: int, chance: rando
     # The first is cut at random: clients that start together must not prefill together ever after.
     tokens, failures = chance.randint(1, load.max_tokens), 0
     while True:
-        # After a failure the next server has its turn; after a success the client's own again.
-        url = load.urls[(index + failures) % len(load.urls)]
+        # One that stays away loses its clients to the others, for a request each: not sooner, since a
+        # server that is a moment late would then have too few for as long as those requests run.
+        turn = index + max(failures - PATIENCE, 0)
+        url = load.urls[turn % len(load.urls)]
         if await _request(http, load, url, tokens, chance):
             tokens, failures = load.max_tokens, 0
         else:
