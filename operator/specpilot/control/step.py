@@ -1,0 +1,106 @@
+"""One tick of one deployment, without I/O: what the counters became → windows → tuner → next schedule.
+
+The operator and `specpilot up` both take exactly this step; they differ in how they read counters and
+where they put a schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from packaging.version import Version
+
+from specpilot.api.base import seconds
+from specpilot.api.deployment import SpeculativeDeploymentSpec
+from specpilot.decide.memory import Memory
+from specpilot.decide.tuner import Decision, Settings, initial_schedule, tune
+from specpilot.estimate.counters import Counters
+from specpilot.estimate.windows import Discard, Discarded, Window, between
+from specpilot.plan.arguments import Usable
+from specpilot.plan.limits import limits
+from specpilot_engine.protocol import Exploration, ProfilePoint, Schedule
+
+Pod = tuple[str, str]  # namespace, name
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is carried from tick to tick: the tuner's memory, and each pod's counters at the last one."""
+
+    memory: Memory = field(default_factory=Memory)
+    before: Mapping[Pod, Counters] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A step's outcome. `schedule` is a new generation, or None where the one in force stays."""
+
+    evidence: Evidence
+    decision: Decision
+    schedule: Schedule | None
+    windows: Mapping[Pod, Window]
+    discarded: Mapping[Pod, Discarded]
+
+
+def settings(spec: SpeculativeDeploymentSpec, version: Version | None, in_force: Schedule) -> Settings:
+    """The tuner's settings. The graph map takes a moment: make them once per spec, then `replace` in_force."""
+    tuning = spec.tuning
+    ceiling = tuning.objective.max_inter_token_latency
+    return Settings(
+        depths=spec.speculation.depths,
+        max_batch=limits(spec).max_num_seqs,
+        in_force=in_force,
+        minimum_gain=tuning.minimum_gain,
+        dwell=seconds(tuning.dwell),
+        interval=seconds(tuning.interval),
+        exploration_price=tuning.exploration_price,
+        max_inter_token_latency=seconds(ceiling) if ceiling else None,
+        allowed=Usable(spec, version),
+    )
+
+
+def first_schedule(points: Sequence[ProfilePoint], to: Settings, generation: int = 1) -> Schedule:
+    """What a deployment without any traffic yet begins with."""
+    return Schedule(generation, initial_schedule(points, to), Exploration())
+
+
+def step(
+    evidence: Evidence,
+    counters: Mapping[Pod, Counters],
+    points: Sequence[ProfilePoint],
+    to: Settings,
+    publish: bool,
+    now: float,
+) -> Taken:
+    """Learn from what `counters` became since the last tick and decide.
+
+    `to.in_force` is the schedule that the engines run. With `publish` a change gets the generation
+    after it; without (Observe, Recommend) the decision is only told. Pods that have no counters this
+    time keep their earlier ones, so that their next window spans the gap.
+    """
+    windows: dict[Pod, Window] = {}
+    discarded: dict[Pod, Discarded] = {}
+    before = dict(evidence.before)
+    for pod, after in counters.items():
+        if pod in before:
+            found = between(before[pod], after)
+            if isinstance(found, Window):
+                windows[pod] = found
+            else:
+                discarded[pod] = found
+                # Not scraped anew since: keep the baseline, or its steps would never count.
+                if found.reason is Discard.CLOCK_BACK:
+                    continue
+        before[pod] = after
+    memory, decision = tune(evidence.memory, list(windows.values()), points, to, now)
+    schedule = None
+    if publish and decision.change:
+        schedule = Schedule(to.in_force.generation + 1, decision.steps, decision.exploration)
+    return Taken(Evidence(memory, before), decision, schedule, windows, discarded)
+
+
+def forget(evidence: Evidence, pods: Sequence[Pod]) -> Evidence:
+    """Evidence that keeps counters of `pods` only: those of pods that are gone will not come back."""
+    keep = set(pods)
+    return replace(evidence, before={p: c for p, c in evidence.before.items() if p in keep})
