@@ -20,6 +20,7 @@ from specpilot_engine.protocol import ProfileRequest, parse_profile_request
 
 log = logging.getLogger("specpilot_engine.profiler")
 
+WRONG_SETTINGS = 2
 READ_SECONDS = 0.2  # between two looks whether everything was read
 LAST_REPLY_SECONDS = 0.5  # the reader's own answer must be out before the process ends
 
@@ -34,16 +35,15 @@ def main() -> int:
         level=logging.INFO, format="%(asctime)s %(levelname)s specpilot profiler: %(message)s"
     )
     try:
-        asyncio.run(_run())
+        return asyncio.run(_run())
     except (SettingError, StoreError) as e:
         log.error("%s.", e)
-        return 2
+        return WRONG_SETTINGS
     except asyncio.CancelledError:
-        pass
-    return 0
+        return 0
 
 
-async def _run() -> None:
+async def _run() -> int:
     request = _request()
     store = PointStore(_setting(protocol.ENV_PROFILE_FILE), request.key)
     override = Override(_setting(protocol.ENV_OVERRIDE_FILE))
@@ -54,9 +54,8 @@ async def _run() -> None:
         progress.routes(),
         protocol.ENV_PROFILER_PORT,
     )
-    problem = server.start()
-    if problem:
-        raise SettingError(problem)
+    if server.start():
+        return WRONG_SETTINGS  # the server said why
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -66,6 +65,7 @@ async def _run() -> None:
     while request.then != "exit" or not progress.all_read.is_set():
         await asyncio.sleep(READ_SECONDS)
     await asyncio.sleep(LAST_REPLY_SECONDS)
+    return 0
 
 
 def _request() -> ProfileRequest:

@@ -32,6 +32,7 @@ class Profiler:
         self._client = client
         self._groups = groups(request)
         self._limits: list[tuple[int, int, str]] = []  # context, requests the engine runs there, why
+        self._refused: dict[int, str] = {}  # depths, and why
         self._spent_before = store.spent
         self._started = 0.0
         self._measured = 0
@@ -75,7 +76,9 @@ class Profiler:
 
     async def _measure(self, group: Group, override: Override) -> None:
         for attempt in range(1, TRIES + 1):
-            sweep = Sweep(self._client, override, self._request, group, self._deadline, self._keep)
+            sweep = Sweep(
+                self._client, override, self._request, group, self._deadline, self._keep, self._refused
+            )
             try:
                 await sweep.run(self._missing(group))
             except GivenUp as e:
@@ -96,8 +99,8 @@ class Profiler:
                     len(self._missing(group)),
                 )
             else:
-                for reason in sweep.refused.values():
-                    self._progress.give_up(reason, 1)
+                for k in self._missing(group):
+                    self._progress.give_up(self._refused[k], 1)
             return
 
     def _keep(self, point: ProfilePoint) -> None:

@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
 ACK_SECONDS = 10.0  # an engine that is alive takes an override within two of its polls
+REFUSAL_SECONDS = 2.0  # an error on show for so long is about this override, not the one before
 # Without a step that counts and without one more request running for so long, the batch is not coming.
 PATIENCE_SECONDS = 60.0
 LOOK_SECONDS = 5.0  # between two looks at how many run
@@ -72,7 +73,8 @@ class Collected:
 class Sweep:
     """One group's measurement; hands each finished point to `finish`.
 
-    `deadline` is a time.monotonic() value.
+    `deadline` is a time.monotonic() value; depths the engine does not take end up in `refused`, with
+    the reason.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Sweep:
         group: Group,
         deadline: float,
         finish: Callable[[ProfilePoint], None],
+        refused: dict[int, str],
     ) -> None:
         self._client = client
         self._override = override
@@ -97,7 +100,7 @@ class Sweep:
         self._moved = 0.0  # when something last got further
         self._next_look = 0.0
         self._running = 0
-        self.refused: dict[int, str] = {}  # depths the engine does not take, and why
+        self._refused = refused
 
     async def run(self, depths: list[int]) -> None:
         """Measure `depths`, in their order.
@@ -105,7 +108,7 @@ class Sweep:
         Raises GivenUp, OutOfBudget, NotLive, and the client's Refused and EngineGone.
         """
         collected = {k: Collected(self._request.warmup) for k in depths}
-        waiting = list(depths)
+        waiting = [k for k in depths if k not in self._refused]
         while waiting:
             before = sum(len(c.seconds) for c in collected.values())
             prompt, tokens = self._sizes()
@@ -115,7 +118,7 @@ class Sweep:
             async with Held(self._client, self._group.batch, prompt, tokens) as held:
                 while waiting and await self._collect(held, waiting[0], collected[waiting[0]]):
                     k = waiting.pop(0)
-                    if k not in self.refused:
+                    if k not in self._refused:
                         self._finish(collected[k].point(k, self._group, self._request.repeats))
             if waiting and sum(len(c.seconds) for c in collected.values()) == before:
                 raise GivenUp(
@@ -146,22 +149,20 @@ class Sweep:
 
     async def _set(self, tokens: int) -> bool:
         """Have the engine draft `tokens`; False when it refuses that depth."""
+        if tokens in self._refused:
+            return False
         schedule = self._override.set(tokens)
-        state = {}
-        end = time.monotonic() + ACK_SECONDS
-        while time.monotonic() < end:
+        error, began = "", time.monotonic()
+        while time.monotonic() - began < (REFUSAL_SECONDS if error else ACK_SECONDS):
             self._check_budget()
             state = await self._client.state()
             if not state["live"]:
                 raise NotLive(str(state["reason"]))
             if state["hash"] == schedule.hash:
                 return True
-            if state["fileError"].startswith("override"):
-                break
+            error = str(state["fileError"]) if "override" in state["fileError"] else ""
             await asyncio.sleep(POLL_SECONDS / 2)
-        self.refused[tokens] = (
-            f"the engine does not take depth {tokens}: {state.get('fileError') or 'no answer'}"
-        )
+        self._refused[tokens] = f"the engine does not take depth {tokens}: {error or 'it does not follow'}"
         return False
 
     async def _collect(self, held: Held, tokens: int, into: Collected) -> bool:
