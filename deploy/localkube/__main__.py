@@ -103,7 +103,7 @@ def _status(state: Layout, _: argparse.Namespace) -> int:
 
 def _kubectl(state: Layout, args: argparse.Namespace) -> None:
     if not state.kubeconfig.exists():
-        raise TroubleError("localkube is down: bring it up first.")
+        raise TroubleError("The node is down: bring it up first.")
     os.execve(
         binaries.kubectl(), ["kubectl", *args.words], {**os.environ, "KUBECONFIG": str(state.kubeconfig)}
     )

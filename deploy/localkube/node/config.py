@@ -58,6 +58,8 @@ state = "{at.RUN}/containerd"
   [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     runtime_path = "{binaries}/containerd-shim-runc-v2"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+      Root = "{at.RUN}/runc"
 '''
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from . import binaries, certificates, config, machine, network, processes
+from . import binaries, certificates, config, machine, network, processes, traces
 from .api import Api
 from .layout import LOCK, NODE, OWNER, RUN, SOCKET, Layout, TroubleError, say
 
@@ -109,7 +108,7 @@ def load(layout: Layout, archive: Path) -> None:
     if not archive.is_file():
         raise TroubleError(f"There is no file {archive}: name an image archive (docker save, buildah push).")
     if processes.alive(layout, "containerd") is None:
-        raise TroubleError("localkube is down: bring it up first.")
+        raise TroubleError("The node is down: bring it up first.")
     machine.require_room(layout.root, 2 * archive.stat().st_size)
     _load(archive, str(archive))
 
@@ -129,6 +128,7 @@ def _ctr(*args: str) -> subprocess.CompletedProcess[str]:
 
 def down(layout: Layout) -> None:
     """End everything and take back what the node changed on the machine; the logs stay."""
+    of_containers = traces.of_containers()
     parts = [name for name in config.commands(layout, audit=False) if name not in LAST_TO_STOP]
     for name in reversed(parts):  # kube-proxy and kubelet first, so that nothing is started again
         processes.stop(layout, name)
@@ -138,43 +138,7 @@ def down(layout: Layout) -> None:
                 os.kill(process, signal.SIGKILL)
     for name in LAST_TO_STOP:
         processes.stop(layout, name)
-    _unmount(layout)
+    traces.unmount(layout)
     network.down()
-    _remove_cgroups()
-    _remove_files(layout)
-
-
-def _unmount(layout: Layout) -> None:
-    ours = (f"{layout.root}/", f"{RUN}/")
-    points = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    for point in reversed(points):  # what was mounted last lies on top
-        if point.encode().decode("unicode_escape").startswith(ours):
-            subprocess.run(["umount", "-l", point], capture_output=True)
-
-
-def _remove_cgroups() -> None:
-    for top in (*Path("/sys/fs/cgroup").glob("kubepods"), *Path("/sys/fs/cgroup").glob("*/kubepods")):
-        for folder, _, _ in os.walk(top, topdown=False):
-            for _ in range(20):  # a cgroup is busy until its ended processes are reaped
-                try:
-                    os.rmdir(folder)
-                    break
-                except OSError:
-                    time.sleep(0.05)
-
-
-def _remove_files(layout: Layout) -> None:
-    for link in Path("/var/log/containers").glob("*.log"):
-        if str(link.readlink()).startswith(str(layout.pod_logs)):
-            link.unlink()
-    for result in Path("/var/lib/cni/results").glob("localkube-*"):
-        result.unlink()
-    # Fixed places of upstream's: kubelet's plugin socket, and folders that are ours if they are empty.
-    Path("/var/lib/kubelet/device-plugins/kubelet.sock").unlink(missing_ok=True)
-    for folder in ("/var/lib/kubelet/device-plugins", "/var/lib/kubelet", "/var/log/containers"):
-        with suppress(OSError):
-            os.rmdir(folder)
-    for path in layout.root.glob("*") if layout.root.exists() else ():
-        if path != layout.logs:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-    shutil.rmtree(RUN, ignore_errors=True)
+    traces.remove_cgroups()
+    traces.remove_files(layout, of_containers)
