@@ -21,6 +21,7 @@ class Profiling:
     where: ProfileIn = ProfileIn.NOWHERE
     request: ProfileRequest | None = None
     hold_serving: bool = False  # blockServing: no serving pod until the profile is there
+    kept: ProfileRequest | None = None  # what the profiler of pods already there was made with
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class OperatorFacts:
     pod_monitor: bool = False  # the PodMonitor kind exists
     network_policy: bool = False  # opt-in: restrict the engine package's port to the operator's namespace
     pull_policy: str = "IfNotPresent"
+    scrape_namespaces: tuple[str, ...] = ()  # with network_policy: may reach the port too, for Prometheus
 
 
 @dataclass(frozen=True, slots=True)

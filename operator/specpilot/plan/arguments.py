@@ -1,0 +1,159 @@
+"""The vLLM command line: everything the operator owns, then the user's own arguments.
+
+Names and fields were read in vLLM 0.30, 0.31, 0.32 and 0.33, which agree on all that is emitted here.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from specpilot.api.deployment import Speculation, SpeculativeDeploymentSpec
+from specpilot.api.vocabulary import PORT_HTTP
+from specpilot.plan import flags
+from specpilot.plan.graphs import Graphs, captured, plan_captures
+from specpilot.plan.limits import Limits, limits
+
+COMMAND = ("python3", "-m", "vllm.entrypoints.openai.api_server")
+SCHEDULER = "specpilot_engine.scheduler.factory"
+
+METHODS = {
+    "DSpark": "dspark",
+    "MTP": "mtp",
+    "Eagle": "eagle",
+    "Eagle3": "eagle3",
+    "DFlash": "dflash",
+    "DraftModel": "draft_model",
+    "NGram": "ngram",
+}
+_VERIFICATION = {"Block": "block", "Synthetic": "synthetic"}
+_NGRAM_LOOKUP_MAX, _NGRAM_LOOKUP_MIN = 4, 2  # vLLM's own fall-back of 5 and 5 finds next to nothing
+
+
+def arguments(spec: SpeculativeDeploymentSpec, drain_seconds: int) -> list[str]:
+    """Arguments after COMMAND, in a fixed order. `drain_seconds`: how long SIGTERM waits for requests."""
+    model, parallel = spec.model, spec.parallelism
+    line = ["--model", model.name, "--host", "0.0.0.0", "--port", str(PORT_HTTP)]
+    if model.revision:
+        line += ["--revision", model.revision]
+    line += ["--served-model-name", model.served_name or model.name]
+    for flag, size in (
+        ("--tensor-parallel-size", parallel.tensor),
+        ("--pipeline-parallel-size", parallel.pipeline),
+        ("--data-parallel-size", parallel.data),
+    ):
+        if size > 1:
+            line += [flag, str(size)]
+    if flags.last(flags.parse(spec.engine.args), "--shutdown-timeout") is None:
+        line += ["--shutdown-timeout", str(drain_seconds)]
+    if speculates(spec):
+        config = json.dumps(speculative_config(spec), separators=(",", ":"))
+        line += ["--speculative-config", config, "--scheduler-cls", SCHEDULER]
+        sizes = capture_sizes(spec)
+        if sizes:
+            line += ["--cudagraph-capture-sizes", *(str(size) for size in sizes)]
+    return [*line, *spec.engine.args]
+
+
+def speculates(spec: SpeculativeDeploymentSpec) -> bool:
+    """Whether there is a drafter at all; without one the engine runs as stock vLLM, package and all left out."""
+    return spec.speculation.method != "None"
+
+
+def live_support(spec: SpeculativeDeploymentSpec) -> tuple[bool, str]:
+    """Whether the depth can change while the engine runs, or why not, as far as the spec tells: the engine
+    package looks for itself, and says so where it cannot."""
+    if not speculates(spec):
+        return False, "spec.speculation.method is None: there is no depth to tune"
+    if spec.parallelism.data > 1:
+        return False, "vLLM drafts at one fixed depth under data parallelism: set spec.parallelism.data to 1"
+    runner = next(
+        (e.get("value") for e in spec.engine.env if e.get("name") == "VLLM_USE_V2_MODEL_RUNNER"), None
+    )
+    if runner == "0" and spec.speculation.method == "DSpark":
+        return (
+            False,
+            "DSpark needs model runner V2 for a schedule of depths: remove VLLM_USE_V2_MODEL_RUNNER=0",
+        )
+    return True, ""
+
+
+def safe_depth(speculation: Speculation) -> int:
+    """The depth to draft at before anything is known: the shallowest that drafts at all, which has the
+    least to lose at high load and already wins most of what there is to win at low load."""
+    return next((depth for depth in speculation.depths if depth > 0), 0)
+
+
+def speculative_config(spec: SpeculativeDeploymentSpec) -> dict[str, Any]:
+    """`--speculative-config`. num_speculative_tokens is maxTokens even where no candidate is that deep:
+    block drafters need their block's size, synthetic acceptance one rate for each."""
+    speculation = spec.speculation
+    verification = speculation.verification
+    config: dict[str, Any] = {"method": METHODS[speculation.method]}
+    if speculation.draft_model:
+        config["model"] = speculation.draft_model.name
+        if speculation.draft_model.revision:
+            config["revision"] = speculation.draft_model.revision
+    config["num_speculative_tokens"] = speculation.max_tokens
+    if speculation.method == "NGram":
+        config |= {"prompt_lookup_max": _NGRAM_LOOKUP_MAX, "prompt_lookup_min": _NGRAM_LOOKUP_MIN}
+    if live_support(spec)[0]:
+        rows = startup_schedule(speculation, limits(spec))
+        config["num_speculative_tokens_per_batch_size"] = [list(row) for row in rows]
+    if verification.method in _VERIFICATION:
+        config["rejection_sample_method"] = _VERIFICATION[verification.method]
+    if verification.synthetic_acceptance:
+        config["synthetic_acceptance_rates"] = list(verification.synthetic_acceptance)
+    if verification.draft_sampling:
+        config["draft_sample_method"] = verification.draft_sampling.lower()
+    return config
+
+
+def startup_schedule(speculation: Speculation, bounds: Limits) -> list[tuple[int, int, int]]:
+    """[(first, last, depth), …]: the safe depth at every batch but the widest few, and one row for each
+    other candidate there. It is in force until a schedule file is read, and vLLM captures graphs for
+    just the depths that occur in it. Rows must lie within max_num_seqs to count: where that is
+    unknown, the least it can be decides. With fewer sequences than candidates the deepest are left out."""
+    safe = safe_depth(speculation)
+    others = [depth for depth in speculation.depths if depth != safe]
+    others = sorted(others[: bounds.max_num_seqs - 1], reverse=True)
+    first = bounds.max_num_seqs - len(others)
+    rows = [(1, first, safe), *((first + i, first + i, k) for i, k in enumerate(others, 1))]
+    if bounds.widest_batch > bounds.max_num_seqs:
+        rows.append((bounds.max_num_seqs + 1, bounds.widest_batch, safe))
+    return rows
+
+
+def captured_depths(spec: SpeculativeDeploymentSpec) -> tuple[int, ...]:
+    """Depths that vLLM captures graphs for, ascending."""
+    if not live_support(spec)[0]:
+        return (spec.speculation.max_tokens,) if speculates(spec) else (0,)
+    return tuple(sorted({k for _, _, k in startup_schedule(spec.speculation, limits(spec))}))
+
+
+def capture_sizes(spec: SpeculativeDeploymentSpec) -> tuple[int, ...]:
+    """Planned capture sizes, in tokens; () where the engine captures nothing."""
+    bounds = limits(spec)
+    return plan_captures(captured_depths(spec), _admitted(bounds), bounds.capture_cap)
+
+
+class Usable:
+    """Which (depth, batch) pairs are worth choosing or exploring: within the token budget of a step,
+    and in a captured graph where the engine has any."""
+
+    def __init__(self, spec: SpeculativeDeploymentSpec) -> None:
+        self.limits = limits(spec)
+        depths, sizes = captured_depths(spec), capture_sizes(spec)
+        self.graphs: list[tuple[int, Graphs]] = [
+            (seqs, captured(sizes, depths, seqs, spec.speculation.max_tokens))
+            for seqs in (_admitted(self.limits) if self.limits.capture_cap else ())
+        ]
+
+    def __call__(self, depth: int, batch: int) -> bool:
+        if batch * (depth + 1) > self.limits.max_num_batched_tokens:
+            return False
+        return all(graphs.hit(depth, batch) for seqs, graphs in self.graphs if batch <= seqs)
+
+
+def _admitted(bounds: Limits) -> tuple[int, ...]:
+    return tuple(sorted({bounds.max_num_seqs, bounds.widest_batch}))

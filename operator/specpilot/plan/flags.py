@@ -1,0 +1,98 @@
+"""Reading the user's vLLM arguments, in every spelling that vLLM's parser takes for one flag."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SHORT = {
+    "-cc": "--compilation-config",
+    "-O": "--optimization-level",
+    "-q": "--quantization",
+    "-ep": "--enable-expert-parallel",
+    "-dcp": "--decode-context-parallel-size",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One option with its values, however they were attached; `key` is what follows a dot."""
+
+    name: str
+    key: str
+    values: tuple[str, ...]
+
+    @property
+    def value(self) -> str:
+        return self.values[-1] if self.values else ""
+
+
+def parse(args: Sequence[str]) -> tuple[Flag, ...]:
+    """Flags in order. Items before the first flag belong to none and are dropped."""
+    found: list[tuple[str, str, list[str]]] = []
+    for item in args:
+        if _is_flag(item):
+            head, eq, value = item.partition("=")
+            name, _, key = head.partition(".")
+            found.append((_SHORT.get(name, name.replace("_", "-")), key, [value] if eq else []))
+        elif found:
+            found[-1][2].append(item)
+    return tuple(Flag(name, key, tuple(values)) for name, key, values in found)
+
+
+def last(flags: Iterable[Flag], name: str) -> Flag | None:
+    """As argparse: the last one wins."""
+    return next((f for f in reversed(tuple(flags)) if f.name == name and not f.key), None)
+
+
+def integer(flags: Iterable[Flag], name: str) -> int | None:
+    """A count with vLLM's suffixes (8k is 8000, 8K is 8192); None when absent, -1, auto or not a number."""
+    flag = last(flags, name)
+    text = flag.value if flag else ""
+    factor = {**_DECIMAL, **_BINARY}.get(text[-1:], 1)
+    digits = text[:-1] if factor > 1 else text
+    try:
+        number = int(float(digits) * factor)
+    except ValueError:
+        return None
+    return number if number > 0 else None
+
+
+def enabled(flags: Iterable[Flag], name: str) -> bool:
+    """A switch that is on: --x without --no-x after it."""
+    state = False
+    for flag in flags:
+        if flag.name == name:
+            state = flag.value.lower() not in ("false", "0")
+        elif flag.name == f"--no-{name[2:]}":
+            state = False
+    return state
+
+
+def mapping(flags: Iterable[Flag], name: str) -> dict[str, Any]:
+    """A JSON argument with its dotted parts merged in (first level); {} when it cannot be read."""
+    merged: dict[str, Any] = {}
+    for flag in flags:
+        if flag.name != name:
+            continue
+        value = _json(flag.value)
+        if flag.key:
+            merged[flag.key.rstrip("+")] = value
+        elif isinstance(value, dict):
+            merged.update(value)
+    return merged
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _is_flag(item: str) -> bool:
+    return item.startswith("-") and len(item) > 1 and not item[1].isdigit()

@@ -1,0 +1,132 @@
+"""Where a profile is measured, what is measured, and the Job that does it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from specpilot.api import vocabulary as v
+from specpilot.api.base import seconds
+from specpilot.api.deployment import SpeculativeDeploymentSpec
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.plan import names
+from specpilot.plan.arguments import live_support
+from specpilot.plan.fingerprint import request_key
+from specpilot.plan.inputs import Inputs, ProfileIn
+from specpilot.plan.labels import PROFILING, labels
+from specpilot.plan.limits import limits
+from specpilot.plan.merge import merge
+from specpilot.plan.pods import profiler_container, serving_template
+from specpilot.plan.protect import split
+from specpilot.plan.revision import newest, rendering
+from specpilot_engine.protocol import ProfileRequest
+
+POD_BUDGET_SECONDS = 30.0  # how long a pod stays out of the Service where serving must not wait
+_CONTEXT = 8192  # vLLM's own profiling context
+_CONTEXT_UNKNOWN = 2048  # where the model's length is not given: every served model holds this many
+_MAX_BATCH_SIZES = 16
+_GRACE_SECONDS = 30  # there are no requests of anybody's to drain
+
+
+def where_to_profile(spec: SpeculativeDeploymentSpec, devices_free: bool) -> ProfileIn:
+    """`devices_free`: a pod of its own would find its devices beside the serving pods.
+
+    Nowhere without a depth to tune, with policy Never, or with a profile given."""
+    profiling = spec.profiling
+    if profiling.policy == "Never" or profiling.profile_ref or not live_support(spec)[0]:
+        return ProfileIn.NOWHERE
+    if profiling.where != "Auto":
+        return ProfileIn(profiling.where)
+    return ProfileIn.JOB if devices_wanted(spec) and devices_free else ProfileIn.POD
+
+
+def devices_wanted(spec: SpeculativeDeploymentSpec) -> dict[str, int]:
+    """Devices that one pod asks for, by resource name, read from the podTemplate's limits and requests."""
+    found: dict[str, int] = {}
+    containers = ((spec.pod_template or {}).get("spec") or {}).get("containers") or []
+    for container in containers:
+        resources = container.get("resources") or {}
+        asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+        for name, amount in sorted(asked.items()):
+            if "/" in name and not name.startswith("hugepages") and str(amount).isdigit() and int(amount):
+                found[name] = found.get(name, 0) + int(amount)
+    return found
+
+
+def gpus_wanted(sd: SpeculativeDeployment) -> dict[str, int]:
+    """Devices that all serving pods together ask for, by resource name."""
+    return {name: count * sd.spec.replicas for name, count in devices_wanted(sd.spec).items()}
+
+
+def profile_request(spec: SpeculativeDeploymentSpec, where: ProfileIn) -> ProfileRequest:
+    """What to measure: the user's grid, or one that follows from candidates and limits."""
+    bounds = limits(spec)
+    grid = spec.profiling.grid
+    deadline = seconds(spec.profiling.deadline)
+    waits = where is ProfileIn.JOB or spec.profiling.block_serving
+    return ProfileRequest(
+        key=request_key(spec),
+        tokens=tuple(grid.tokens or spec.speculation.depths),
+        batch_sizes=tuple(grid.batch_sizes or batch_sizes(bounds.max_num_seqs)),
+        context_lengths=tuple(grid.context_lengths or (context_length(bounds.max_model_len),)),
+        budget=deadline if waits else min(POD_BUDGET_SECONDS, deadline),
+        then="exit" if where is ProfileIn.JOB else "serve",
+    )
+
+
+def batch_sizes(widest: int) -> list[int]:
+    """Powers of four and the widest batch: cost bends slowly between them, and the grid stays small."""
+    sizes = [4**i for i in range(_MAX_BATCH_SIZES) if 4**i < widest]
+    return [*sizes, widest]
+
+
+def context_length(max_model_len: int | None) -> int:
+    """Half of what a request may hold, at most vLLM's own profiling context."""
+    return min(_CONTEXT, max_model_len // 2) if max_model_len else _CONTEXT_UNKNOWN
+
+
+def profile_job(sd: SpeculativeDeployment, inputs: Inputs) -> dict[str, Any]:
+    """The serving pod turned into a measurement: vLLM as a sidecar, the profiler as the task.
+
+    The user's other containers become sidecars too, or the Job would never end. Requires a request."""
+    request = inputs.profiling.request
+    assert request is not None
+    template = serving_template(sd, rendering(inputs.revision or newest()), inputs.operator, None)
+    pod = dict(template["spec"])
+    sidecars = sorted(pod["containers"], key=lambda c: c["name"] == v.ENGINE_CONTAINER)
+    pod["initContainers"] = [*pod.get("initContainers", []), *(_sidecar(c) for c in sidecars)]
+    pod["containers"] = [_overlaid(sd, profiler_container(sd, request))]
+    pod["restartPolicy"] = "Never"
+    pod["terminationGracePeriodSeconds"] = _GRACE_SECONDS
+    metadata = {**template["metadata"], "labels": {**template["metadata"]["labels"]}}
+    metadata["labels"] |= labels(sd, PROFILING)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": names.profile_job(sd.metadata.name)},
+        "spec": {
+            "backoffLimit": 0,  # a measurement that failed is looked at, not repeated blindly
+            "activeDeadlineSeconds": max(int(seconds(sd.spec.profiling.deadline)), 1),
+            # Being preempted or drained is no failure of the measurement.
+            "podFailurePolicy": {
+                "rules": [
+                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+                ]
+            },
+            "template": {"metadata": metadata, "spec": pod},
+        },
+    }
+
+
+def _sidecar(container: dict[str, Any]) -> dict[str, Any]:
+    # The startup probe stays: it holds the profiler back until the engine answers.
+    dropped = (
+        ("readinessProbe", "livenessProbe", "lifecycle") if container["name"] == v.ENGINE_CONTAINER else ()
+    )
+    return {**{k: x for k, x in container.items() if k not in dropped}, "restartPolicy": "Always"}
+
+
+def _overlaid(sd: SpeculativeDeployment, container: dict[str, Any]) -> dict[str, Any]:
+    for theirs in (split(sd.spec)[0].get("spec") or {}).get("containers") or []:
+        if theirs.get("name") == v.PROFILER_CONTAINER:
+            return merge(container, theirs)
+    return container

@@ -1,0 +1,137 @@
+"""Render revisions: what an upgrade of the operator may change about pods, and when it does.
+
+A Deployment records the revision it was rendered with and keeps it until the part of its spec that
+pods come from changes, or its user opts in: so an upgrade rolls no pod. Whatever a revision looks like
+stands in REVISIONS, one row each; code reads the row and never asks for a revision by name. To change
+what pods look like, add a row (and a field, where none says it yet); the rows before stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specpilot.api import vocabulary as v
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.plan.hashing import digest
+from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn
+from specpilot_engine.protocol import ENV_PROFILE, ProfileRequest, parse_profile_request
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """How pods of one revision look, as far as revisions differ or may."""
+
+    user: int = 1000  # pods run as this user and group
+    startup_seconds: int = 7200  # a large model from a cold hub cache
+    liveness_seconds: int = 300  # unanswered health checks before a restart
+    deregister_seconds: int = 10  # endpoints must be gone before the socket closes
+    drain_seconds: int = 120  # requests in flight may still finish
+
+
+REVISIONS: dict[str, Rendering] = {"r1": Rendering()}
+
+
+def newest() -> str:
+    return next(reversed(REVISIONS))
+
+
+def rendering(revision: str) -> Rendering:
+    """A revision that this operator does not know (it is older than the one that rendered) and "" render
+    as the newest it knows."""
+    return REVISIONS.get(revision) or REVISIONS[newest()]
+
+
+def spec_hash(sd: SpeculativeDeployment) -> str:
+    """Of the part of the spec that pods come from: what may change without a restart is left out."""
+    spec = sd.spec.to_json()
+    return digest({k: spec.get(k) for k in ("model", "engine", "parallelism", "podTemplate", "speculation")})
+
+
+def revision_for(existing: Mapping[str, Any] | None, sd: SpeculativeDeployment) -> str:
+    """The recorded revision while nothing that pods come from has changed and nobody opted in anew."""
+    recorded = _annotations(existing).get(v.ANNOTATION_REVISION, "")
+    return recorded if recorded in REVISIONS and is_current(existing, sd) else newest()
+
+
+def is_current(existing: Mapping[str, Any] | None, sd: SpeculativeDeployment) -> bool:
+    """Whether the Deployment was rendered from this spec, with no opt-in to a newer rendering since.
+
+    An opt-in is a value of the annotation that the Deployment has not recorded yet: it counts once,
+    so that leaving it in place does not roll pods at every later upgrade."""
+    recorded = _annotations(existing)
+    opted = sd.metadata.annotations.get(v.ANNOTATION_UPGRADE, "")
+    return recorded.get(v.ANNOTATION_SPEC_HASH) == spec_hash(sd) and (
+        not opted or opted == recorded.get(v.ANNOTATION_UPGRADE)
+    )
+
+
+def carry_over(
+    existing: Mapping[str, Any] | None,
+    sd: SpeculativeDeployment,
+    inputs: Inputs,
+    job: Mapping[str, Any] | None = None,
+) -> Inputs:
+    """`inputs` with everything kept that would needlessly change pods which are already there.
+
+    `existing`: the Deployment as the API server has it, `job`: a profiling Job likewise. Kept are the
+    revision, the engine package's image and pull policy, the profiler container with its request (or its
+    absence), and the rollout strategy, none of which the user asked to change.
+    """
+    if existing is None or not is_current(existing, sd):
+        source = None if job is None else _pod_spec(job)
+        return replace(inputs, revision=newest(), operator=_operator(inputs.operator, source))
+    pod = _pod_spec(existing)
+    profiling = inputs.profiling
+    request = recorded_request(pod)
+    where = profiling.where
+    if where is ProfileIn.POD:  # adding a profiler would restart pods, another request too
+        where = ProfileIn.NOWHERE
+    serving = bool((existing.get("spec") or {}).get("replicas"))
+    return replace(
+        inputs,
+        revision=revision_for(existing, sd),
+        operator=_operator(inputs.operator, pod),
+        gpus_free=_surges(existing),
+        profiling=replace(
+            profiling,
+            where=where,
+            request=profiling.request if where is ProfileIn.JOB else None,
+            kept=request,
+            hold_serving=profiling.hold_serving and not serving,
+        ),
+    )
+
+
+def recorded_request(pod: Mapping[str, Any]) -> ProfileRequest | None:
+    """The request of the profiler container in a pod spec; None where there is no such container."""
+    for container in pod.get("containers") or ():
+        if container.get("name") == v.PROFILER_CONTAINER:
+            env = {e.get("name"): e.get("value") for e in container.get("env") or ()}
+            try:
+                return parse_profile_request(env.get(ENV_PROFILE) or "")
+            except (ValueError, KeyError, TypeError):
+                return None
+    return None
+
+
+def _operator(facts: OperatorFacts, pod: Mapping[str, Any] | None) -> OperatorFacts:
+    for container in (pod or {}).get("initContainers") or ():
+        if container.get("name") == v.INIT_CONTAINER and container.get("image"):
+            policy = container.get("imagePullPolicy") or facts.pull_policy
+            return replace(facts, engine_image=container["image"], pull_policy=policy)
+    return facts
+
+
+def _surges(deployment: Mapping[str, Any]) -> bool:
+    strategy = (deployment.get("spec") or {}).get("strategy") or {}
+    return (strategy.get("rollingUpdate") or {}).get("maxSurge") not in (None, 0, "0", "0%")
+
+
+def _pod_spec(obj: Mapping[str, Any]) -> Mapping[str, Any]:
+    return ((obj.get("spec") or {}).get("template") or {}).get("spec") or {}
+
+
+def _annotations(obj: Mapping[str, Any] | None) -> Mapping[str, str]:
+    return ((obj or {}).get("metadata") or {}).get("annotations") or {}
