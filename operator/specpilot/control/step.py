@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from packaging.version import Version
-
 from specpilot.api.base import seconds
 from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.decide.memory import Memory
@@ -43,7 +41,7 @@ class Taken:
     discarded: Mapping[Pod, Discarded]
 
 
-def settings(spec: SpeculativeDeploymentSpec, version: Version | None, in_force: Schedule) -> Settings:
+def settings(spec: SpeculativeDeploymentSpec, in_force: Schedule) -> Settings:
     """The tuner's settings. The graph map takes a moment: make them once per spec, then `replace` in_force."""
     tuning = spec.tuning
     ceiling = tuning.objective.max_inter_token_latency
@@ -56,7 +54,7 @@ def settings(spec: SpeculativeDeploymentSpec, version: Version | None, in_force:
         interval=seconds(tuning.interval),
         exploration_price=tuning.exploration_price,
         max_inter_token_latency=seconds(ceiling) if ceiling else None,
-        allowed=Usable(spec, version),
+        allowed=Usable(spec),
     )
 
 
