@@ -1,0 +1,172 @@
+"""What the tuner knows, and its small JSON form that survives a restart of the operator."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from specpilot.estimate import constants as c
+from specpilot.estimate.cost import CellMemory, CostMemory
+from specpilot.estimate.load import LoadMemory
+from specpilot.estimate.survival import SurvivalMemory, believe
+from specpilot_engine.protocol import Exploration, Step
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Evidence, and when things last happened (epoch seconds, 0 never).
+
+    `fresh` counts ticks with evidence in this process; it alone is not persisted, so that the schedule
+    holds after a restart until it has been seen to run. `note` says why the memory is empty when it is.
+    """
+
+    survival: SurvivalMemory = field(default_factory=SurvivalMemory)
+    cost: CostMemory = field(default_factory=CostMemory)
+    load: LoadMemory = field(default_factory=LoadMemory)
+    steps: tuple[Step, ...] = ()  # the schedule seen in force
+    exploration: Exploration = field(default_factory=Exploration)
+    changed_at: float = 0.0
+    explored_at: float = 0.0  # when the exploration in force was first seen
+    shifted_at: float = 0.0
+    shift: str = ""  # "survival" or "cost"
+    load_then: LoadMemory = field(default_factory=LoadMemory)  # at the last change
+    fresh: int = 0
+    note: str = ""
+
+    def to_json(self) -> str:
+        """Canonical JSON, a few kilobytes at most."""
+        s, x = self.survival, self.exploration
+        return json.dumps(
+            {
+                "version": VERSION,
+                "survival": {
+                    "drafted": _short(s.drafted),
+                    "accepted": _short(s.accepted),
+                    "prior": _short(s.prior),
+                    "weight": _short(s.weight),
+                    "dispersion": _short([s.dispersion])[0],
+                },
+                "cost": {
+                    "cells": [
+                        [*key, *_short((m.steps, m.seconds, m.requests, m.context, m.windows))]
+                        for key, m in sorted(self.cost.cells.items())
+                    ],
+                    "dispersion": _short([self.cost.dispersion])[0],
+                },
+                "load": _load_json(self.load),
+                "loadThen": _load_json(self.load_then),
+                "schedule": [[step.up_to, step.tokens] for step in self.steps],
+                "exploration": [x.price, x.tokens, x.cost, x.max_batch],
+                "changedAt": self.changed_at,
+                "exploredAt": self.explored_at,
+                "shiftedAt": self.shifted_at,
+                "shift": self.shift,
+            },
+            sort_keys=True,
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Memory:
+        """Read back. Never raises: what cannot be read gives an empty memory whose `note` says why."""
+        try:
+            doc = json.loads(text)
+            if not isinstance(doc, dict) or doc.get("version") != VERSION:
+                version = doc.get("version") if isinstance(doc, dict) else None
+                return cls(note=f"the tuner's memory has version {version}, not {VERSION}: it starts afresh")
+            return cls._read(doc)
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as e:
+            return cls(note=f"the tuner's memory cannot be read ({e!r}): it starts afresh")
+
+    @classmethod
+    def _read(cls, doc: dict[str, Any]) -> Memory:
+        s, cost, x = doc["survival"], doc["cost"], doc["exploration"]
+        survival = SurvivalMemory(
+            _numbers(s["drafted"]),
+            _numbers(s["accepted"]),
+            _numbers(s["prior"], 1e-4, 1 - 1e-4),
+            _numbers(s["weight"]),
+            _number(s["dispersion"], *c.DISPERSION_RANGE),
+        )
+        cells = {}
+        for k, edge, *values in cost["cells"]:
+            steps, seconds, requests, context, windows = _numbers(values)
+            if min(steps, seconds, requests, windows) > 0 and requests >= steps * 0.99:
+                cells[int(k), int(edge)] = CellMemory(steps, seconds, requests, context, windows)
+        price, tokens, stated, widest = _numbers(x)
+        return cls(
+            survival,
+            CostMemory(cells, _number(cost["dispersion"], *c.COST_DISPERSION_RANGE)),
+            _load(doc["load"]),
+            tuple(Step(int(up_to), int(k)) for up_to, k in doc["schedule"]),
+            Exploration(price, int(tokens), stated, int(widest)),
+            _number(doc["changedAt"]),
+            _number(doc["exploredAt"]),
+            _number(doc["shiftedAt"]),
+            str(doc["shift"]),
+            _load(doc["loadThen"]),
+        )
+
+
+def materially_differs(a: Memory, b: Memory) -> bool:
+    """Whether a restart with `a` instead of `b` would lose something that matters.
+
+    Under constant traffic the estimates only tremble, and this stays False: nothing is written.
+    """
+    if (a.steps, a.exploration, a.shift) != (b.steps, b.exploration, b.shift):
+        return True
+    if (a.changed_at, a.explored_at, a.shifted_at) != (b.changed_at, b.explored_at, b.shifted_at):
+        return True
+    depth = max(len(a.survival.drafted), len(b.survival.drafted))
+    one, other = believe(a.survival, depth), believe(b.survival, depth)
+    if np.any(np.abs(np.log(one.lengths() / other.lengths())) > c.MATERIAL_LENGTH):
+        return True
+    if any(_grew(x, y) for x, y in zip(one.evidence, other.evidence, strict=True)):
+        return True
+    for key in a.cost.cells.keys() | b.cost.cells.keys():
+        old, new = a.cost.cells.get(key), b.cost.cells.get(key)
+        if _grew(old.steps if old else 0.0, new.steps if new else 0.0):
+            return True
+        if old and new and abs(math.log(old.mean / new.mean)) > c.MATERIAL_COST and new.steps > c.LEAST_STEPS:
+            return True
+    return False
+
+
+def _grew(old: float, new: float) -> bool:
+    """By a factor that matters, from an amount that does; losing evidence is never worth a write."""
+    return new > c.LEAST_STEPS and new > c.MATERIAL_EVIDENCE * max(old, 1.0)
+
+
+def _short(values: Iterable[float]) -> list[float]:
+    return [float(f"{v:.6g}") for v in values]
+
+
+def _number(value: Any, low: float = 0.0, high: float = math.inf) -> float:
+    number = float(value)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"{value!r} is not a number that can be used")
+    return min(max(number, low), high)
+
+
+def _numbers(values: Iterable[Any], low: float = 0.0, high: float = math.inf) -> tuple[float, ...]:
+    return tuple(_number(v, low, high) for v in values)
+
+
+def _load_json(load: LoadMemory) -> dict[str, Any]:
+    rows = [[edge, *_short((s, load.batch[edge]))] for edge, s in sorted(load.seconds.items())]
+    return {"buckets": rows, "context": None if load.context is None else _short([load.context])[0]}
+
+
+def _load(doc: Mapping[str, Any]) -> LoadMemory:
+    seconds, batch = {}, {}
+    for edge, *values in doc["buckets"]:
+        seconds[int(edge)], batch[int(edge)] = _numbers(values)
+    context = doc["context"]
+    return LoadMemory(seconds, batch, None if context is None else _number(context))

@@ -1,0 +1,105 @@
+"""From a score for each (depth, batch) to a short schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specpilot.estimate import constants as c
+from specpilot_engine.protocol import Step
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+ROUND = frozenset(s * 2**e // 2 for e in range(12) for s in (2, 3)) - {0}  # 1, 2, 3, 4, 6, 8, 12, …
+
+
+def depth_indices(steps: Sequence[Step], depths: Sequence[int], max_batch: int) -> Indices:
+    """The index in `depths` in force at each batch 1..max_batch; a depth not listed counts as the next lower."""
+    ends = np.array([s.up_to for s in steps])
+    at = np.minimum(np.searchsorted(ends, np.arange(1, max_batch + 1)), len(steps) - 1)
+    tokens = np.array([s.tokens for s in steps])[at]
+    return np.asarray(np.maximum(np.searchsorted(np.array(depths), tokens, side="right") - 1, 0), np.intp)
+
+
+def run_lengths(indices: Indices, depths: Sequence[int]) -> tuple[Step, ...]:
+    """Steps that say exactly `indices`."""
+    ends = np.append(np.flatnonzero(np.diff(indices)) + 1, len(indices))
+    return tuple(Step(int(end), depths[indices[end - 1]]) for end in ends)
+
+
+def shorten(
+    scores: Floats, depths: Sequence[int], weights: Floats, keep: Sequence[int] = ()
+) -> tuple[Step, ...]:
+    """The best schedule of at most MAX_STEPS steps.
+
+    `scores` [depths, batches] are log goodputs, -inf where a depth is out of the question; every batch
+    has one that is not. At each batch the chosen depth loses at most MERGE_TOLERANCE to the best (more
+    only where so few steps cannot do better: the tolerance then doubles until they can). Within that,
+    the weighted loss is least, a step costing STEP_PRICE and a boundary that is neither round nor in
+    `keep` ROUGH_PRICE.
+    """
+    best = scores.max(axis=0)
+    loss = best - scores
+    ends = _boundaries(np.argmax(scores, axis=0), keep)
+    price = np.array([0.0 if e in ROUND or e in keep or e == len(best) else c.ROUGH_PRICE for e in ends])
+    starts = np.concatenate(([0], ends[:-1]))
+    worst = np.maximum.reduceat(loss, starts, axis=1)
+    finite = np.where(np.isfinite(loss), loss, 0.0)
+    totals = np.add.reduceat(finite * weights, starts, axis=1)
+    tolerance = c.MERGE_TOLERANCE
+    while tolerance < 100:
+        found = _cut(worst, totals, price, tolerance)
+        if found is not None:
+            return _joined([Step(int(ends[end]), depths[k]) for end, k in found])
+        tolerance *= 2
+    return (Step(len(best), depths[int(np.argmin(np.where(np.isfinite(loss), loss, 1e9).max(axis=1)))]),)
+
+
+def _boundaries(best: Indices, keep: Sequence[int]) -> Indices:
+    """Where steps may end: round sizes, ends of the present schedule, and where the best depth changes."""
+    count = len(best)
+    changes = np.flatnonzero(np.diff(best)) + 1
+    ends = {count, *(b for b in ROUND if b < count), *(b for b in keep if b < count), *changes.tolist()}
+    return np.array(sorted(ends), np.intp)
+
+
+def _cut(worst: Floats, totals: Floats, price: Floats, tolerance: float) -> list[tuple[int, int]] | None:
+    """Best cut of the blocks into at most MAX_STEPS segments as (last block, depth index), or None.
+
+    `worst` and `totals` [depths, blocks]: largest and weighted loss of a depth in a block.
+    """
+    blocks = worst.shape[1]
+    cost = np.full((blocks, blocks), np.inf)
+    depth = np.zeros((blocks, blocks), np.intp)
+    for first in range(blocks):
+        fits = np.maximum.accumulate(worst[:, first:], axis=1) <= tolerance
+        segment = np.where(fits, np.cumsum(totals[:, first:], axis=1), np.inf)
+        depth[first, first:] = np.argmin(segment, axis=0)
+        cost[first, first:] = segment.min(axis=0)
+    cost += price + c.STEP_PRICE
+    reach = [cost[0]]
+    origin: list[Indices] = []
+    for _ in range(c.MAX_STEPS - 1):
+        # [first, last]: the best so far up to block first - 1, then one segment.
+        through = np.concatenate(([np.inf], reach[-1][:-1]))[:, None] + cost
+        origin.append(np.asarray(np.argmin(through, axis=0), np.intp))
+        reach.append(through.min(axis=0))
+    count = int(np.argmin([r[-1] for r in reach]))
+    if not np.isfinite(reach[count][-1]):
+        return None
+    segments, last = [], blocks - 1
+    for level in range(count, -1, -1):
+        first = int(origin[level - 1][last]) if level else 0
+        segments.append((last, int(depth[first, last])))
+        last = first - 1
+    return segments[::-1]
+
+
+def _joined(steps: list[Step]) -> tuple[Step, ...]:
+    """Neighbours with one depth become one step."""
+    return tuple(
+        s for s, after in zip(steps, [*steps[1:], None], strict=True) if not after or after.tokens != s.tokens
+    )

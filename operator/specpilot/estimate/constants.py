@@ -1,0 +1,70 @@
+"""Every constant of estimation and decision, in one place; docs/tuning.md gives reasons and worked values.
+
+Times are seconds. "Log" means a difference of natural logarithms: 0.05 is 5%.
+"""
+
+from __future__ import annotations
+
+# Windows
+LONGEST_WINDOW = 900.0  # a longer gap mixes regimes
+PROMPT_HEAVY = 4.0  # prompt tokens a generated one, above which inter-token latency is no step time
+
+# Survival
+PRIOR_ACCEPTANCE = 0.65  # conditional acceptance of a slot before anything is known
+PRIOR_DRAFTS = 6.0  # drafts' worth of that belief
+CARRY_DRAFTS = 24.0  # drafts' worth of a deeper slot's belief that is left after a shift
+SURVIVAL_HALF_LIFE = 300.0  # of traffic
+DISPERSION_FIRST = 4.0  # variance between windows over binomial variance, before it is measured
+DISPERSION_RANGE = (1.0, 400.0)
+DISPERSION_GAIN = 0.15  # weight of the newest window
+SHIFT_Z = 4.0  # one window this far from memory is a shift
+SHIFT_Z_TWICE = 2.6  # or two in a row, on the same side
+SHIFT_SURVIVAL = 0.03  # smaller shifts are left to forgetting
+
+# Cost
+GENERIC_ROW = 1 / 48  # a row's share of the fixed cost, without a profile
+GENERIC_DRAFT = 0.04  # a draft slot's share of the fixed cost, without a profile
+GENERIC_STEP = 0.02  # the fixed cost itself, without a profile
+SIGMA_PROFILED = (0.25, 0.05, 0.05, 0.05)  # log errors expected of a profile: all, depth, batch, point
+SIGMA_GENERIC = (1.5, 0.25, 0.3, 0.15)  # and of the generic shape
+DEPTH_RANGE = 1.5  # over which depth errors are alike, in log2(1 + k)
+BATCH_RANGE = 2.0  # over which batch errors are alike, in log2(B)
+STEP_NOISE = 0.15  # log deviation of one step's time
+WINDOW_NOISE = 0.02  # log deviation that all steps of a window share
+COST_HALF_LIFE = 600.0  # of traffic
+COST_FIRST_DISPERSION = 1.0
+COST_DISPERSION_RANGE = (0.1, 25.0)
+COST_SHIFT = 0.08  # log; smaller shifts are left to forgetting
+CARRY_WINDOWS = 0.5  # windows' worth of belief in a cell's cost after the level shifted
+LEAST_STEPS = 8.0  # clean steps of a cell before it takes part in a test
+FORGOTTEN_STEPS = 0.5  # a cell with less evidence is dropped
+
+# Load
+LOAD_HALF_LIFE = 60.0
+
+# Decision
+FRESH_WINDOWS = 2  # before the first change, after a start or a restart
+SELECT_Z = 1.0  # a depth replaces another where it is better by so many standard deviations
+GATE_Z = 1.0  # and the whole schedule must be
+LEAST_GAIN = 0.004  # log; nothing below is worth a change, whatever minimumGain says
+IDLE_GAIN = 0.05  # log; a gain at batch sizes not seen lately that is worth a change
+SHIFT_WAIVER = 90.0  # after a shift, for which dwell is waived
+LOAD_SHIFT = 0.5  # share of time that moved to other batch sizes
+MAX_STEPS = 6  # of a schedule
+MERGE_TOLERANCE = 0.004  # log; what merging may lose at any batch size
+STEP_PRICE = 0.0005  # log; what one step fewer is worth
+ROUGH_PRICE = 0.0002  # log; what a rounder boundary is worth
+LOAD_WEIGHT = 0.7  # of the batch sizes seen, the rest going evenly to all sizes
+
+# Exploration
+EXPLORE_Z = (1.2, 2.2)  # may be better by so many deviations: spend more; not even by so many: less
+EXPLORE_LEVELS = (1.0, 0.3, 0.1)  # shares of the price; at depth 0, blind otherwise, the second is the last
+EXPLORE_KEEP = 0.5  # the depth explored stays while it is so hopeful, of the most hopeful
+LEAST_COST = 0.05  # of an exploring step, of a step's goodput
+EXPLORATION_DWELL = 60.0
+EXPLORATION_EDGE = 2.0  # explore at batches where a step costs at most so many times the stated cost
+
+# Memory
+MATERIAL_LENGTH = 0.04  # log change of an accepted length that is worth a write
+MATERIAL_COST = 0.06  # log change of a step time
+MATERIAL_EVIDENCE = 4.0  # factor by which evidence grew

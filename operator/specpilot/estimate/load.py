@@ -1,0 +1,80 @@
+"""How many requests run, as the scheduler sees it, and how long their context is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specpilot.estimate import constants as c
+from specpilot.estimate.windows import Window
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadMemory:
+    """Decayed seconds of stepping and their mean batch by bucket (upper edge); mean context a request."""
+
+    seconds: Mapping[int, float] = field(default_factory=dict)
+    batch: Mapping[int, float] = field(default_factory=dict)
+    context: float | None = None
+
+    def shares(self) -> dict[int, float]:
+        """Share of time by bucket."""
+        total = sum(self.seconds.values())
+        return {edge: s / total for edge, s in self.seconds.items()} if total else {}
+
+    def weights(self, max_batch: int) -> Floats:
+        """Share of time at each batch 1..max_batch; zeros before any traffic."""
+        weights = np.zeros(max_batch)
+        for edge, share in self.shares().items():
+            mean = min(max(self.batch[edge], 1.0), float(max_batch))
+            low = int(mean)
+            high = min(low + 1, max_batch)
+            weights[low - 1] += share * (1 - (mean - low))
+            weights[high - 1] += share * (mean - low)
+        return weights
+
+    def moved(self, other: LoadMemory) -> float:
+        """Share of time that is at other batch sizes in `other`: 0 the same, 1 disjoint."""
+        a, b = self.shares(), other.shares()
+        if not a or not b:
+            return 0.0
+        return sum(abs(a.get(e, 0.0) - b.get(e, 0.0)) for e in a.keys() | b.keys()) / 2
+
+
+def learn(memory: LoadMemory, windows: Iterable[Window]) -> LoadMemory:
+    """Take in the windows of one tick; each replica counts by the time it stepped."""
+    windows = list(windows)
+    seconds: dict[int, float] = {}
+    weighted: dict[int, float] = {}
+    contexts: list[tuple[float, float]] = []
+    for w in windows:
+        for (_, edge), cell in w.cells.items():
+            seconds[edge] = seconds.get(edge, 0.0) + cell.seconds
+            weighted[edge] = weighted.get(edge, 0.0) + cell.seconds * cell.requests / cell.steps
+        if w.context:
+            contexts.append((sum(x.requests for x in w.cells.values()), w.context))
+    if not seconds:
+        return memory
+    keep = 0.5 ** (max(w.seconds for w in windows) / c.LOAD_HALF_LIFE)
+    totals: dict[int, float] = {}
+    batch: dict[int, float] = {}
+    for edge in sorted(seconds.keys() | memory.seconds.keys()):
+        old = memory.seconds.get(edge, 0.0) * keep
+        total = old + seconds.get(edge, 0.0)
+        if total > 0.01:
+            totals[edge] = total
+            batch[edge] = (old * memory.batch.get(edge, 0.0) + weighted.get(edge, 0.0)) / total
+    return LoadMemory(totals, batch, _context(memory.context, contexts, keep))
+
+
+def _context(old: float | None, new: list[tuple[float, float]], keep: float) -> float | None:
+    weight = sum(w for w, _ in new)
+    if not weight:
+        return old
+    mean = sum(w * x for w, x in new) / weight
+    return mean if old is None else keep * old + (1 - keep) * mean

@@ -1,0 +1,112 @@
+"""Step times between the measured points of a profile, and a generic shape where there is none.
+
+C_k(B, ctx): linear in B between points and beyond them by the last slope, linear in context between
+measured lengths (the nearest one outside them), linear in k between measured depths. Anything may be
+missing: a profile is usable from its first point on, the generic shape filling in ratios.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specpilot.estimate import constants as c
+from specpilot_engine.protocol import ProfilePoint
+
+Floats = NDArray[np.float64]
+FAR = 1e5  # a batch beyond any
+KNOTS = np.array([1.0, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, FAR])
+
+
+def generic(depth: float, batch: Floats | float) -> Floats:
+    """Step time of no engine in particular: a fixed cost, rows verified, slots drafted; seconds."""
+    rows = np.asarray(batch, float) * (1 + depth)
+    return np.asarray(c.GENERIC_STEP * (1 + c.GENERIC_ROW * rows + c.GENERIC_DRAFT * depth))
+
+
+class Curve:
+    """Step time over the batch at one depth and context: knots and what is linear between them."""
+
+    __slots__ = ("knots", "values")
+
+    def __init__(self, knots: Floats, values: Floats) -> None:
+        self.knots, self.values = knots, values
+
+    def at(self, batch: Floats | float) -> Floats:
+        """Seconds at each batch size."""
+        return np.asarray(np.interp(batch, self.knots, self.values))
+
+
+class CostPrior:
+    """What is believed of step times before traffic: a profile, or the generic shape without points."""
+
+    def __init__(self, points: Sequence[ProfilePoint]) -> None:
+        contexts: dict[int, dict[int, dict[int, float]]] = {}
+        for p in points:
+            if p.seconds > 0 and np.isfinite(p.seconds) and p.batch > 0:
+                contexts.setdefault(p.context, {}).setdefault(p.tokens, {})[p.batch] = p.seconds
+        self._lengths = sorted(contexts)
+        self._curves = {
+            (x, k): _measured(k, sizes) for x in self._lengths for k, sizes in sorted(contexts[x].items())
+        }
+        self._known = {x: sorted(contexts[x]) for x in self._lengths}
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is any point."""
+        return bool(self._lengths)
+
+    def seconds(self, depth: int, batch: Floats | float, context: float | None) -> Floats:
+        """Step time at each batch; the longest measured context where `context` is None."""
+        if not self._lengths:
+            return generic(depth, batch)
+        lengths = self._lengths
+        at = lengths[-1] if context is None else min(max(context, lengths[0]), lengths[-1])
+        high = next(i for i, x in enumerate(lengths) if x >= at)
+        above = self._curve(lengths[high], depth).at(batch)
+        if lengths[high] == at:
+            return above
+        share = (at - lengths[high - 1]) / (lengths[high] - lengths[high - 1])
+        return (1 - share) * self._curve(lengths[high - 1], depth).at(batch) + share * above
+
+    def _curve(self, length: int, depth: int) -> Curve:
+        curve = self._curves.get((length, depth))
+        if curve is None:
+            curve = self._curves[length, depth] = self._between_depths(length, depth)
+        return curve
+
+    def _between_depths(self, length: int, depth: int) -> Curve:
+        known = self._known[length]
+        below = [k for k in known if k < depth]
+        above = [k for k in known if k > depth]
+        if below and above:
+            low, high = below[-1], above[0]
+        elif len(below) > 1:
+            low, high = below[-2], below[-1]
+        else:
+            nearest = self._curve(length, below[-1] if below else above[0])
+            ratio = generic(depth, KNOTS) / generic(below[-1] if below else above[0], KNOTS)
+            return Curve(KNOTS, nearest.at(KNOTS) * ratio)
+        a, b = self._curve(length, low), self._curve(length, high)
+        knots = np.union1d(a.knots, b.knots)
+        slope = (b.at(knots) - a.at(knots)) / (high - low)
+        if depth > high:
+            # A deeper draft is no cheaper, whatever the noise between the two deepest says.
+            return Curve(knots, b.at(knots) + np.maximum(slope, 0.0) * (depth - high))
+        return Curve(knots, a.at(knots) + slope * (depth - low))
+
+
+def _measured(depth: int, points: dict[int, float]) -> Curve:
+    """Through the points of one depth; beyond them by the nearest slope, never falling with the batch."""
+    sizes = np.array(sorted(points), float)
+    seconds = np.array([points[int(b)] for b in sizes])
+    if len(sizes) == 1:
+        return Curve(KNOTS, seconds[0] * generic(depth, KNOTS) / generic(depth, sizes[0]))
+    slopes = np.diff(seconds) / np.diff(sizes)
+    first = seconds[0] - max(float(slopes[0]), 0.0) * (sizes[0] - 1.0)
+    last = seconds[-1] + max(float(slopes[-1]), 0.0) * (FAR - sizes[-1])
+    before = [] if sizes[0] == 1 else [1.0]
+    values = np.concatenate(([max(first, 0.5 * float(seconds[0]))] if before else [], seconds, [last]))
+    return Curve(np.concatenate((before, sizes, [FAR])), values)

@@ -1,0 +1,177 @@
+"""A small world for the tuner: what is true, and an engine that shows only its counters.
+
+Steps are drawn in bulk: per scrape and per depth run, one draw of time, one of acceptance. The policy
+sees counters, the profile and the clock, as the operator does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from specpilot.decide.memory import Memory
+from specpilot.decide.tuner import Decision, Settings, initial_schedule, tune
+from specpilot.estimate.counters import Cell, Counters
+from specpilot.estimate.windows import Discarded, Window, between
+from specpilot_engine.protocol import ProfilePoint, Schedule, bucket
+
+RUN, MAX_SHARE = 4, 0.2  # as the engine explores
+
+
+@dataclass
+class Phase:
+    """`survival` by slot and `requests` running, for `seconds`; step times are `slow` times the truth."""
+
+    seconds: float
+    requests: int
+    survival: Sequence[float]
+    slow: float = 1.0
+
+
+@dataclass
+class World:
+    """Truth: step_time[i][j] in seconds at depths[i], batches[j], linear in between."""
+
+    depths: tuple[int, ...]
+    batches: tuple[int, ...]
+    step_time: Sequence[Sequence[float]]
+    step_noise: float = 0.05
+    window_noise: float = 0.01
+    scrape: float = 15.0
+    spread: float = 0.0  # how much acceptance differs between requests, as a deviation per window
+    max_batch: int = 256
+
+    def seconds(self, k: int, batch: int) -> float:
+        return float(np.interp(batch, self.batches, self.step_time[self.depths.index(k)]))
+
+    def goodput(self, k: int, phase: Phase) -> float:
+        return (1 + sum(phase.survival[:k])) / self.seconds(k, phase.requests) / phase.slow * phase.requests
+
+    def best(self, phase: Phase) -> int:
+        return max(self.depths, key=lambda k: self.goodput(k, phase))
+
+    def profile(self, error: float = 0.03, seed: int = 0, factor: float = 1.0) -> list[ProfilePoint]:
+        rng = np.random.default_rng(seed)
+        return [
+            ProfilePoint(k, b, 8192, t * factor * float(np.exp(rng.normal(0, error))), 0.05, 16)
+            for k, row in zip(self.depths, self.step_time, strict=True)
+            for b, t in zip(self.batches, row, strict=True)
+        ]
+
+
+@dataclass
+class Run:
+    """What one run left: a record per tick, and totals per phase."""
+
+    ticks: list[tuple[float, int, Decision]] = field(default_factory=list)  # time, depth at the load, decision
+    shares: list[float] = field(default_factory=list)  # of the oracle's tokens, by phase
+    changes: list[float] = field(default_factory=list)  # times of changed steps
+    generation: int = 0
+    memory: Memory = field(default_factory=Memory)
+    schedule: Schedule | None = None
+    settled: list[float] = field(default_factory=list)  # seconds into each phase after which depth is best
+
+
+class Engine:
+    """Counts what its steps do, as the engine package exports it."""
+
+    def __init__(self, world: World, rng: np.random.Generator) -> None:
+        self.world, self.rng = world, rng
+        self.cells: dict[tuple[int, int], list[float]] = {}
+        self.drafted, self.accepted = np.zeros(max(world.depths)), np.zeros(max(world.depths))
+        self.tokens = self.steps = 0.0
+
+    def run(self, phase: Phase, schedule: Schedule) -> None:
+        """One scrape interval."""
+        world, batch, x = self.world, phase.requests, schedule.exploration
+        k = schedule.tokens_at(batch)
+        common = phase.slow * float(np.exp(self.rng.normal(0, world.window_noise)))
+        wanted = x.price > 0 and x.tokens != k and batch <= x.max_batch
+        share = min(x.price / max(x.cost, 1e-9), MAX_SHARE) if wanted else 0.0
+        mean = (1 - share) * world.seconds(k, batch) + share * world.seconds(x.tokens, batch) if wanted else (
+            world.seconds(k, batch)
+        )
+        steps = world.scrape / (mean * common)
+        runs = self.rng.poisson(steps * share / RUN)
+        moved = np.asarray(phase.survival) + self.rng.normal(0, world.spread)
+        survival = np.minimum.accumulate(np.clip(moved, 0.0, 1.0))
+        self._steps(k, batch, max(steps - runs * RUN, 1), 1.0, common, survival)
+        if runs:
+            self._steps(x.tokens, batch, runs * RUN, (RUN - 2) / RUN, common, survival)
+
+    def _steps(
+        self, k: int, batch: int, steps: float, clean: float, common: float, survival: np.ndarray
+    ) -> None:
+        seconds = self.world.seconds(k, batch) * common
+        cell = self.cells.setdefault((k, bucket(batch)), [0.0] * 4)
+        timed = steps * clean
+        noise = 1 + self.rng.normal(0, self.world.step_noise / np.sqrt(timed))
+        drafts = int(steps * batch)
+        alive, accepted = drafts, []
+        for j in range(k):
+            conditional = survival[j] / (survival[j - 1] if j else 1.0)
+            alive = int(self.rng.binomial(alive, min(conditional, 1.0)))
+            accepted.append(alive)
+        self.drafted[:k] += drafts
+        self.accepted[:k] += accepted
+        emitted = drafts + sum(accepted)
+        for i, value in enumerate((timed, timed * seconds * noise, timed * batch, emitted * clean)):
+            cell[i] += value
+        self.tokens += emitted
+        self.steps += steps
+
+    def counters(self, at: float) -> Counters:
+        return Counters(
+            "pod-1",
+            at,
+            {key: Cell(*cell) for key, cell in self.cells.items()},
+            tuple(self.drafted),
+            tuple(self.accepted),
+            all_steps=self.steps,
+            generated=self.tokens,
+        )
+
+
+def play(
+    world: World,
+    phases: Sequence[Phase],
+    profile: Sequence[ProfilePoint] = (),
+    seed: int = 0,
+    spoil: Callable[[Window, float], Window | Discarded] = lambda w, _: w,
+    resume: Run | None = None,
+    **settings: float,
+) -> Run:
+    """Run the product's tuner through the phases; a decision takes effect at the next scrape."""
+    rng = np.random.default_rng(seed)
+    engine, run = Engine(world, rng), resume or Run()
+    first = Settings(world.depths, world.max_batch, Schedule(0, ()), interval=world.scrape, **settings)
+    schedule = run.schedule or Schedule(1, initial_schedule(profile, first))
+    memory, now = run.memory, 1e6 if not run.ticks else run.ticks[-1][0]
+    before = engine.counters(now)
+    for phase in phases:
+        begun, tokens, ideal, settled = now, engine.tokens, 0.0, 0.0
+        while now < begun + phase.seconds - 1e-6:
+            engine.run(phase, schedule)
+            now += world.scrape
+            ideal += world.goodput(world.best(phase), phase) * world.scrape
+            after = engine.counters(now)
+            window = between(before, after)
+            window = spoil(window, now) if isinstance(window, Window) else window
+            before = after
+            in_force = Settings(world.depths, world.max_batch, schedule, interval=world.scrape, **settings)
+            windows = [window] if isinstance(window, Window) else []
+            memory, decision = tune(memory, windows, profile, in_force, now)
+            if decision.change:
+                schedule = Schedule(schedule.generation + 1, decision.steps, decision.exploration)
+            if decision.steps_changed:
+                run.changes.append(now)
+            k = schedule.tokens_at(phase.requests)
+            if world.goodput(k, phase) < 0.985 * world.goodput(world.best(phase), phase):
+                settled = now - begun
+            run.ticks.append((now, k, decision))
+        run.shares.append((engine.tokens - tokens) / ideal)
+        run.settled.append(settled)
+    run.memory, run.schedule, run.generation = memory, schedule, schedule.generation
+    return run
