@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import specpilot_engine
@@ -88,7 +89,7 @@ class Live:
         speculation = arguments.speculation
         recorder = Recorder(engine.num_spec_tokens)
         tuning = Tuning(
-            fail or _problem(engine, speculation),
+            fail or probe.tuning_problem(engine, SimpleNamespace(speculative_config=speculation)),
             schedule_of(engine.dynamic_sd_lookup, engine.max_num_running_reqs, engine.num_spec_tokens),
             versions={"vllm": VERSION, "specpilot_engine": specpilot_engine.__version__},
         )
@@ -97,7 +98,8 @@ class Live:
         variable = speculation is not None and speculation.info["method"] in VARIABLE_METHODS
         clock = StepClock(pipelined=False, variable=variable)
         self._hooks = LiveHooks(engine, recorder, clock, self._watcher)
-        port = int(os.environ.get(protocol.ENV_PORT) or protocol.PORT)
+        text = os.environ.get(protocol.ENV_PORT, "")
+        port = int(text) if text.isdecimal() else protocol.PORT
         self._exports = ExportServer(port, engine_routes(recorder, tuning.status))
 
     def start(self) -> None:
@@ -157,16 +159,6 @@ def _output(step: Step) -> _Output:
         _Cached([r.id for r in cached], [r.context for r in cached]),
         {r.id: drafts for r in step.decoding} if step.tokens else {},
     )
-
-
-def _problem(engine: Engine, speculation: Speculation | None) -> str:
-    """Why the depth cannot be changed, by the check that the real scheduler gets."""
-
-    @dataclass
-    class Config:
-        speculative_config: Speculation | None
-
-    return probe.tuning_problem(engine, Config(speculation))
 
 
 def _watcher(engine: Engine, startup: Schedule) -> ScheduleWatcher[Any]:
