@@ -109,7 +109,8 @@ class ScheduleWatcher(Generic[T]):
     needs; it runs in the watching thread, and raising refuses the schedule. `on_change` is told of
     each new schedule, in the watching thread.
 
-    Readers use `active` or `current`: plain attribute reads, atomic under the GIL.
+    Readers use `active` or `current`, and `file_error`, what is wrong with the files on disk ("" when
+    nothing is): plain attribute reads, atomic under the GIL.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class ScheduleWatcher(Generic[T]):
         self._prepare = prepare
         self._on_change = on_change
         self._startup = self.active = Active(startup, prepare(startup))
+        self.file_error = ""
         self._schedule = _File(schedule_file, self._load, False) if schedule_file else None
         self._override = _File(override_file, self._load, True) if override_file else None
         self._stopped = threading.Event()
@@ -135,25 +137,22 @@ class ScheduleWatcher(Generic[T]):
         """The schedule in force."""
         return self.active.schedule
 
-    @property
-    def file_error(self) -> str:
-        """What is wrong with the files on disk; "" when nothing is."""
-        errors = []
-        for name, file in (("schedule", self._schedule), ("override", self._override)):
-            if file is not None and file.error and (file is self._schedule or not self._expired(file)):
-                errors.append(f"{name} file: {file.error}")
-        return "; ".join(errors)
-
     def poll(self, now: float) -> None:
         """Look at the files once; `now` is wall-clock seconds, comparable to a file's mtime."""
-        active = self._startup
+        active, errors = self._startup, []
         if self._schedule is not None:
             self._schedule.poll(now)
             active = self._schedule.good or active
+            if self._schedule.error:
+                errors.append(f"schedule file: {self._schedule.error}")
         if self._override is not None:
             self._override.poll(now)
-            if self._override.valid and self._override.good and not self._expired(self._override, now):
-                active = self._override.good
+            if abs(now - self._override.mtime) <= OVERRIDE_TTL:
+                if self._override.valid and self._override.good:
+                    active = self._override.good
+                if self._override.error:
+                    errors.append(f"override file: {self._override.error}")
+        self.file_error = "; ".join(errors)
         if active is not self.active:
             self.active = active
             log.info(
@@ -196,6 +195,3 @@ class ScheduleWatcher(Generic[T]):
                 f"depth {deepest} is above the {self._max_tokens} tokens the engine was started with"
             )
         return Active(schedule, self._prepare(schedule))
-
-    def _expired(self, file: _File[T], now: float | None = None) -> bool:
-        return abs((time.time() if now is None else now) - file.mtime) > OVERRIDE_TTL
