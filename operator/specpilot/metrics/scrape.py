@@ -158,6 +158,14 @@ class Pods:
         except (KeyError, TypeError, ValueError) as e:
             raise _malformed(target, target.profiler_port, PROFILE_PATH, repr(e)) from None
 
+    async def answers(self, target: Target, port: int, path: str) -> bool:
+        """Whether a probe of this kind succeeds, as a kubelet's would."""
+        try:
+            await self._get(target, port, path)
+        except MetricsError:
+            return False
+        return True
+
     async def _get(self, target: Target, port: int, path: str) -> httpx.Response:
         who = f"pod {target.namespace}/{target.pod} port {port}"
         try:

@@ -129,6 +129,10 @@ class Metrics:
         """The profiler's points so far, telling it that the first `seen` are stored. Raises MetricsError."""
         return await self._pods.profile(target, seen)
 
+    async def answers(self, target: Target, port: int, path: str) -> bool:
+        """Whether GET `path` on a pod's port succeeds, for those who have no kubelet to probe."""
+        return await self._pods.answers(target, port, path)
+
     def _endpoint(self, target: Target) -> str | None:
         """The endpoint to ask for a target; None: scrape it."""
         if target.source == "Scrape":

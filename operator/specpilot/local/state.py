@@ -1,0 +1,158 @@
+"""The folder in which one SpeculativeDeployment's state is kept between runs on this machine."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from pydantic import ValidationError
+
+from specpilot.api.objects import CostProfile, Metadata, SpeculativeDeployment
+from specpilot.api.profile import CostProfileSpec, Point
+from specpilot.decide.memory import Memory
+from specpilot.local.errors import LocalError
+from specpilot.plan import names
+from specpilot.plan.fingerprint import fingerprint
+from specpilot_engine import protocol
+from specpilot_engine.protocol import SCHEDULE_KEY, ProfilePoint, Schedule, ScheduleError, parse_schedule
+
+MEASURED_ON = "this machine, by specpilot up"
+
+
+def default_folder(sd: SpeculativeDeployment) -> Path:
+    """Below the temporary directory, one for each user and object."""
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    return Path(tempfile.gettempdir()) / f"specpilot-{user}" / f"{sd.metadata.namespace}-{sd.metadata.name}"
+
+
+class State:
+    """Reads and writes the folder; holds its lock, so that two runs never share it."""
+
+    def __init__(self, folder: Path, sd: SpeculativeDeployment, key: str) -> None:
+        """`key` names what a profile is of. Raises LocalError when the folder cannot be used."""
+        self.folder = folder
+        self._sd, self._key = sd, key
+        self._lock = _locked(folder)
+        self._schedule = folder / names.schedule_config_map(sd.metadata.name) / SCHEDULE_KEY
+        self._memory = folder / f"{names.tuner_config_map(sd.metadata.name)}.json"
+        self._profile = folder / f"{names.cost_profile(sd.metadata.name, key)}.json"
+        # The init container's work: a copy, so that nothing else of our environment is on the engine's path.
+        shutil.copytree(
+            Path(protocol.__file__).parent,
+            folder / "engine" / "specpilot_engine",
+            dirs_exist_ok=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+
+    def close(self) -> None:
+        self._lock.close()
+
+    def schedule(self) -> Schedule | None:
+        """The schedule of the run before; None when there is none that can be used."""
+        try:
+            return parse_schedule(self._schedule.read_text())
+        except (OSError, ScheduleError):
+            return None
+
+    def write_schedule(self, schedule: Schedule) -> None:
+        """What the ConfigMap volume is on a cluster."""
+        _write(self._schedule, schedule.dump())
+
+    def memory(self) -> Memory:
+        """The tuner's memory; an empty one at first."""
+        try:
+            return Memory.from_json(self._memory.read_text())
+        except OSError:
+            return Memory()
+
+    def write_memory(self, memory: Memory) -> None:
+        _write(self._memory, memory.to_json())
+
+    def points(self) -> tuple[tuple[ProfilePoint, ...], int]:
+        """Measured points under this key, and how many were planned; (), 0 when there are none."""
+        try:
+            profile = CostProfile.model_validate_json(self._profile.read_text())
+        except (OSError, ValidationError):
+            return (), 0
+        if profile.spec.key != self._key:
+            return (), 0
+        points = tuple(
+            ProfilePoint(p.tokens, p.batch_size, p.context_length, p.seconds, p.spread, p.steps)
+            for p in profile.spec.points
+        )
+        return points, profile.spec.total
+
+    def write_points(self, points: Sequence[ProfilePoint], total: int) -> None:
+        """As a CostProfile: `kubectl apply -f` and `specpilot explain` take the file."""
+        sd = self._sd
+        profile = CostProfile(
+            metadata=Metadata(
+                name=names.cost_profile(sd.metadata.name, self._key), namespace=sd.metadata.namespace
+            ),
+            spec=CostProfileSpec(
+                key=self._key,
+                fingerprint=fingerprint(sd.spec, digest_of_image=sd.spec.engine.image),
+                total=total,
+                measured_on=MEASURED_ON,
+                points=[
+                    Point(
+                        tokens=p.tokens,
+                        batch_size=p.batch,
+                        context_length=p.context,
+                        seconds=p.seconds,
+                        spread=p.spread,
+                        steps=p.steps,
+                    )
+                    for p in points
+                ],
+            ),
+        )
+        metadata = {"name": profile.metadata.name, "namespace": profile.metadata.namespace}
+        doc = {
+            "apiVersion": profile.api_version,
+            "kind": profile.kind,
+            "metadata": metadata,
+            "spec": profile.spec.to_json(),
+        }
+        _write(self._profile, json.dumps(doc, indent=1))
+
+    @property
+    def profile_file(self) -> Path:
+        return self._profile
+
+
+def _locked(folder: Path) -> IO[str]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = (folder / "lock").open("w")
+    except OSError as e:
+        raise LocalError(
+            f"{folder} cannot be used for state ({e.strerror}): name another folder with --state"
+        ) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise LocalError(
+            f"another run uses {folder} for its state: end that one, or name another folder with --state"
+        ) from None
+    return lock
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all, as a ConfigMap volume changes."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new")
+        new.write_text(text)
+        new.replace(path)
+    except OSError as e:
+        raise LocalError(
+            f"{path} cannot be written ({e.strerror}): free some space, or name another folder with --state"
+        ) from None
