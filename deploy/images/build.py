@@ -9,25 +9,23 @@ An archive that is there already is answered at once. Base: --base IMAGE, else P
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
-import os
 import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.console import TroubleError, cache, locked, say
 from deploy.images import debian, wheels
 from deploy.images.engines import Buildah, Builder, builder
-from deploy.images.report import ImageError, say
 
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
 PUBLIC_BASE = "docker.io/library/python:3.11-slim-bookworm"
 ENGINE_VERSION = "v0.33.0"  # leads the simulated engine's tag, from which the operator reads vLLM's version
 NAMES = ("base", "operator", "sim")
-KEPT = 3  # archives of one name that stay in the cache
+KEPT = 2  # archives of one name that stay in the cache
 
 
 @dataclass(frozen=True)
@@ -42,19 +40,17 @@ class Images:
     `base` is an image to build on; None makes one from Debian's packages.
     """
 
-    def __init__(self, base: str | None, cache: Path | None = None) -> None:
-        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        self._cache = cache or home / "specpilot"
+    def __init__(self, base: str | None) -> None:
+        self._cache = cache()
         self._archives = self._cache / "images"
         self._archives.mkdir(parents=True, exist_ok=True)
         self._base = base
         self._planned: dict[str, Image] = {}  # of one moment: files may change while an image is built
 
     def provide(self, name: str) -> Image:
-        """The image of that name (one of NAMES), built unless its archive is there. Raises ImageError."""
+        """The image of that name (one of NAMES), built unless its archive is there. Raises TroubleError."""
         image = self.planned(name)
-        with (self._archives / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked("images"):
             if not image.archive.exists():
                 self._build(name, image)
         return image
@@ -74,21 +70,22 @@ class Images:
             return _digest(self._base_name(), HERE / "Containerfile", *wheels.inputs(PROJECT))
         if name == "sim":
             return f"{ENGINE_VERSION}-{_digest(self.planned('operator').name, *_files(HERE / 'sim'))}"
-        raise ImageError(f"There is no image {name!r}: choose from {', '.join(NAMES)}.")
+        raise TroubleError(f"There is no image {name!r}: choose from {', '.join(NAMES)}.")
 
     def _base_name(self) -> str:
         return self._base or self.planned("base").name
 
     def _build(self, name: str, image: Image) -> None:
-        with_program = builder(self._cache / "buildah")
-        self._make(with_program, name, image.name)
+        program = builder(self._cache / "buildah")
+        self._make(program, name, image.name)
         partial = image.archive.with_suffix(".partial")
         partial.unlink(missing_ok=True)
-        with_program.save(image.name, partial)
+        program.save(image.name, partial)
         partial.rename(image.archive)
         older = sorted(self._archives.glob(f"{name}-*.tar"), key=lambda path: path.stat().st_mtime)
         for archive in older[:-KEPT]:
             archive.unlink()
+            program.remove(f"localhost/specpilot/{name}:{archive.stem.removeprefix(f'{name}-')}")
         say(f"{image.name} is in {image.archive}")
 
     def _make(self, program: Builder, name: str, tag: str) -> None:
@@ -149,8 +146,8 @@ def main(arguments: Iterable[str] | None = None) -> int:
         for name in args.names:
             image = images.provide(name)
             print(image.name, image.archive)
-    except ImageError as error:
-        print(f"images: {error}", file=sys.stderr)
+    except TroubleError as error:
+        print(f"specpilot: {error}", file=sys.stderr)
         return 1
     return 0
 

@@ -7,8 +7,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from deploy.images.engines import Buildah, run
-from deploy.images.report import ImageError, say
+from deploy.console import TroubleError, run, say
+from deploy.images.engines import Buildah
 
 SUITE, PYTHON = "bookworm", "3.11"
 PACKAGES = ("python3", "python3-venv", "ca-certificates", "libnuma1", "libgomp1")
@@ -19,9 +19,11 @@ DROPPED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man
 def make(buildah: Buildah, tag: str) -> None:
     """Make the image `tag`; takes about a minute. Needs root and debootstrap."""
     if os.geteuid() != 0:
-        raise ImageError("A base image can be made by root only: run it with sudo, or name one with --base.")
+        raise TroubleError(
+            "A base image can be made by root only: run it with sudo, or name one with --base."
+        )
     if not shutil.which("debootstrap"):
-        raise ImageError(
+        raise TroubleError(
             "debootstrap is missing: run `apt-get install debootstrap`, or name an image with --base."
         )
     with tempfile.TemporaryDirectory(prefix="specpilot-base-") as folder:

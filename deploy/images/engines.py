@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Protocol
 
-from deploy.images.report import ImageError, say
-
-REPORT_EVERY = 10.0  # seconds
+from deploy.console import TroubleError, run
 
 
 class Builder(Protocol):
@@ -23,6 +19,8 @@ class Builder(Protocol):
     def has(self, tag: str) -> bool: ...
 
     def save(self, tag: str, archive: Path) -> None: ...
+
+    def remove(self, tag: str) -> None: ...
 
 
 class Buildah:
@@ -63,6 +61,10 @@ class Buildah:
     def save(self, tag: str, archive: Path) -> None:
         self.run("push", tag, f"docker-archive:{archive}:{tag}")
 
+    def remove(self, tag: str) -> None:
+        if self.has(tag):
+            self.run("rmi", tag)
+
 
 class Docker:
     """Docker, where its daemon answers."""
@@ -76,6 +78,10 @@ class Docker:
     def save(self, tag: str, archive: Path) -> None:
         run("docker", "save", "-o", str(archive), tag)
 
+    def remove(self, tag: str) -> None:
+        if self.has(tag):
+            run("docker", "rmi", tag)
+
 
 def docker_runs() -> bool:
     """Whether a Docker daemon really answers; the program alone is no sign of one."""
@@ -85,37 +91,12 @@ def docker_runs() -> bool:
 
 
 def builder(storage: Path) -> Builder:
-    """Buildah if the machine has it, else Docker; ImageError where neither is there."""
+    """Buildah if the machine has it, else Docker; TroubleError where neither is there."""
     if shutil.which("buildah"):
         return Buildah(storage)
     if docker_runs():
         return Docker()
-    raise ImageError("Nothing here can build images: run `apt-get install buildah`, or start Docker.")
-
-
-def run(*command: str) -> str:
-    """Run to its end and answer standard output, with a line now and then while it lasts."""
-    begun = reported = time.monotonic()
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        while True:
-            try:
-                out, error = (stream.decode(errors="replace") for stream in process.communicate(timeout=1))
-                break
-            except subprocess.TimeoutExpired:
-                now = time.monotonic()
-                if now - reported >= REPORT_EVERY:
-                    reported = now
-                    say(f"  still at it after {now - begun:.0f} s")
-    if process.returncode == 0:
-        return out
-    if "no space left" in error:
-        raise ImageError("The disk is full: make room in the cache folder and run it again.")
-    last = (error.strip() or out.strip() or "no output").splitlines()[-1]
-    raise ImageError(
-        f"{Path(command[0]).name} failed ({last}): run it by hand to see more: {shlex.join(command)}"
-    )
+    raise TroubleError("Nothing here can build images: run `apt-get install buildah`, or start Docker.")
 
 
 def _local(arguments: dict[str, str]) -> bool:

@@ -9,9 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from deploy.console import TroubleError, run, say
 from deploy.images.debian import PYTHON
-from deploy.images.engines import run
-from deploy.images.report import ImageError, say
 
 GLIBC = 36  # minor version of the base's C library, newest that wheels may ask for
 
@@ -69,7 +68,7 @@ def _uv() -> str:
     beside = Path(sys.executable).with_name("uv")
     found = str(beside) if beside.exists() else shutil.which("uv")
     if not found:
-        raise ImageError("uv is missing: run `make venv`, which brings it.")
+        raise TroubleError("uv is missing: run `make venv`, which brings it.")
     return found
 
 
@@ -77,4 +76,4 @@ def _pip() -> tuple[str, ...]:
     for python in (sys.executable, str(Path(sys.base_prefix, "bin", "python3"))):
         if subprocess.run([python, "-m", "pip", "--version"], capture_output=True).returncode == 0:
             return (python, "-m", "pip")
-    raise ImageError("pip is missing: run `make venv`, which brings it.")
+    raise TroubleError("pip is missing: run `make venv`, which brings it.")
