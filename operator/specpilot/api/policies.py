@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from specpilot.api import owned
 from specpilot.api.base import Policy, seconds
-from specpilot.api.vocabulary import ENGINE_CONTAINER, Reason
+from specpilot.api.vocabulary import (
+    ENGINE_CONTAINER,
+    LABEL_COMPONENT,
+    LABEL_INSTANCE,
+    LABEL_MANAGED_BY,
+    LABEL_NAME,
+    LABEL_PART_OF,
+    LABEL_VERSION,
+    Reason,
+)
 
 if TYPE_CHECKING:
     from specpilot.api.deployment import (
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
 NAME_LIMIT = 52  # leaves room for the longest suffix of a child within 63 characters
 NEEDS_DRAFT_MODEL = ("Eagle", "Eagle3", "DraftModel")
 TAKES_DRAFT_MODEL = (*NEEDS_DRAFT_MODEL, "DSpark", "DFlash", "MTP")
-OWNED_LABELS = tuple(f"app.kubernetes.io/{x}" for x in ("name", "instance", "component", "managed-by"))
+OWNED_LABELS = (LABEL_NAME, LABEL_INSTANCE, LABEL_COMPONENT, LABEL_PART_OF, LABEL_MANAGED_BY, LABEL_VERSION)
 _DNS_LABEL = "^[a-z]([-a-z0-9]*[a-z0-9])?$"
 
 NAME: tuple[Policy[str], ...] = (
@@ -124,8 +133,8 @@ POD_TEMPLATE: tuple[Policy[Mapping[str, Any]], ...] = (
     ),
     Policy(
         "spec.podTemplate.metadata.labels",
-        "spec.podTemplate.metadata.labels sets a label that the operator selects pods by"
-        f" ({', '.join(OWNED_LABELS)}): remove it",
+        "spec.podTemplate.metadata.labels sets a recommended label (app.kubernetes.io/name, instance, component,"
+        " part-of, managed-by or version), which the operator owns: remove it",
         "!has(self.metadata) || !has(self.metadata.labels) ||"
         f" !{list(OWNED_LABELS)}.exists(l, l in self.metadata.labels)",
         lambda t: any(label in _labels(t) for label in OWNED_LABELS),
@@ -194,7 +203,7 @@ SPECULATION: tuple[Policy[Speculation], ...] = (
     ),
     Policy(
         "spec.speculation.verification.syntheticAcceptance",
-        "spec.speculation.verification.syntheticAcceptance needs one rate for each of maxTokens",
+        "spec.speculation.verification.syntheticAcceptance needs one rate for each of maxTokens: add or remove rates",
         "!has(self.verification.syntheticAcceptance) ||"
         " self.verification.syntheticAcceptance.size() == self.maxTokens",
         lambda s: (

@@ -16,28 +16,45 @@ MAX_POINTS = 512  # 8 depths x 16 batch sizes x 4 contexts; the growth rule's co
 class Fingerprint(Model):
     """What must be equal for a profile to hold. Digest and GPU come from running pods."""
 
-    model: str = Field(max_length=253)
+    model: str = Field(max_length=512)
+    """The target model."""
     model_revision: str = Field("", max_length=253)
-    draft_model: str = Field("", max_length=253)
+    """Its revision, as asked for."""
+    draft_model: str = Field("", max_length=512)
+    """The drafter, where it is a model of its own."""
     draft_revision: str = Field("", max_length=253)
+    """Its revision, as asked for."""
     method: str = Field(max_length=32)
+    """What drafts."""
     image_digest: str = Field("", max_length=512)
+    """The engine's image as the node pulled it."""
     gpu: str = Field("", max_length=253)
+    """The device, as the engine names it."""
     tensor: int = 1
+    """Tensor-parallel size."""
     pipeline: int = 1
+    """Pipeline-parallel size."""
     data: int = 1
-    arguments: str = Field("", max_length=4096, description="The engine arguments that change a step's cost.")
+    """Data-parallel size."""
+    arguments: str = Field("", max_length=4096)
+    """The engine arguments that change a step's cost."""
 
 
 class Point(Model):
     """One measured step time."""
 
     tokens: int = Field(ge=0, le=32)
+    """Draft depth k."""
     batch_size: int = Field(ge=1)
+    """Running requests."""
     context_length: int = Field(ge=0)
+    """Tokens of context per request."""
     seconds: float = Field(gt=0)
-    spread: float = Field(0.0, ge=0, description="Interquartile range over the median.")
-    steps: int = Field(0, ge=0, description="How many clean steps it is the median of.")
+    """Median time of a decode step."""
+    spread: float = Field(0.0, ge=0)
+    """Interquartile range over the median."""
+    steps: int = Field(0, ge=0)
+    """How many clean steps it is the median of."""
 
 
 class CostProfileSpec(Model):
@@ -45,10 +62,13 @@ class CostProfileSpec(Model):
 
     model_config = ConfigDict(json_schema_extra=rules(*policies.ONLY_GROWS))
 
-    key: str = Field(max_length=64, description="Hash of the fingerprint.")
+    key: str = Field(max_length=64)
+    """Hash of the fingerprint."""
     fingerprint: Fingerprint
-    total: int = Field(0, ge=0, description="How many points the measurement plans.")
-    measured_on: str = Field("", max_length=512, description="The pod that was measured, and how.")
+    total: int = Field(0, ge=0)
+    """How many points the measurement plans."""
+    measured_on: str = Field("", max_length=512)
+    """The pod that was measured, and how."""
     points: Annotated[
         list[Point],
         Field(
@@ -59,11 +79,15 @@ class CostProfileSpec(Model):
             },
         ),
     ] = []
+    """What was measured; points may be added and never change."""
 
 
 class CostProfileStatus(Model):
     """Progress, for people."""
 
     conditions: Conditions = []
-    progress: str | None = Field(None, description="Points measured of points planned.")
+    """Succeeded, once all points are measured."""
+    progress: str | None = None
+    """Points measured of points planned."""
     measured_at: str | None = None
+    """When the last point was measured."""

@@ -10,14 +10,20 @@ from specpilot.api.base import Model
 
 
 class Condition(Model):
-    """A Kubernetes condition; reasons are those of specpilot.api.vocabulary.Reason."""
+    """A Kubernetes condition."""
 
     type: str
+    """Ready, Progressing, Degraded, Speculating, Profiled, Tuned, MetricsAvailable, or Succeeded of a profile."""
     status: Literal["True", "False", "Unknown"]
+    """Whether it holds."""
     reason: str
+    """One word, of the list in the documentation of conditions."""
     message: str = ""
+    """One sentence for people."""
     observed_generation: int = 0
+    """The generation of the object that this was said of."""
     last_transition_time: str = ""
+    """When status changed last."""
 
 
 Conditions = Annotated[
@@ -30,57 +36,89 @@ class ScheduleStep(Model):
     """Draft `tokens` while at most `upTo` requests run."""
 
     up_to: int = Field(ge=1)
+    """Running requests."""
     tokens: int = Field(ge=0)
+    """Draft depth."""
 
 
 class DesiredSpeculation(Model):
     """The schedule the operator wants."""
 
     generation: int = 0
+    """Rises by one with every change."""
     schedule: list[ScheduleStep] = []
+    """Depth by rising load; beyond the last step its depth holds."""
     adaptive: bool = False
+    """Whether vLLM is to size the verification budget itself."""
 
 
 class EffectiveSpeculation(Model):
     """The schedule that ready pods say they run; older ones are left out and counted in `pods`."""
 
     generation: int = 0
+    """The newest generation that a ready pod runs."""
     schedule: list[ScheduleStep] = []
+    """Depth by rising load, as that pod reads it."""
     adaptive: bool = False
+    """Whether vLLM sizes the verification budget itself."""
     acknowledged: int = 0
-    pods: str = Field("", description="Pods that run the desired generation, of the ready ones.")
+    """Ready pods that run the desired generation."""
+    pods: str = ""
+    """Pods that run the desired generation, of the ready ones."""
 
 
 class SpeculationStatus(Model):
+    """Desired and effective speculation side by side."""
+
     desired: DesiredSpeculation | None = None
     effective: EffectiveSpeculation | None = None
-    summary: str | None = Field(None, description="Depths of the schedule in force by rising load.")
+    summary: str | None = None
+    """Depths of the schedule in force by rising load."""
 
 
 class ProfileStatus(Model):
+    """The CostProfile in use."""
+
     name: str = ""
+    """Of the CostProfile, in the same namespace."""
     fingerprint: str = ""
+    """Hash of what was measured: model, image, devices and arguments."""
     measured_at: str | None = None
+    """When the last point was measured."""
     progress: str | None = None
+    """Points measured of points planned."""
 
 
 class LastDecision(Model):
+    """What was decided last, and why."""
+
     time: str
+    """When."""
     reason: str
+    """One word, as in conditions."""
     message: str = ""
+    """One sentence for people."""
     predicted_gain: str | None = None
+    """In goodput, as a share, against the schedule before."""
     measured_gain: str | None = None
+    """The same, as measured after the change, with its uncertainty."""
 
 
 class SpeculativeDeploymentStatus(Model):
     """Written only when something that a person would care about changes."""
 
     observed_generation: int | None = None
+    """The generation that this status is of."""
     conditions: Conditions = []
+    """What holds and what does not, each with its reason."""
     replicas: int | None = None
+    """Pods there are."""
     ready_replicas: int | None = None
-    ready: str | None = Field(None, description="Ready pods of wanted pods.")
+    """Pods that serve."""
+    ready: str | None = None
+    """Ready pods of wanted pods."""
     selector: str | None = None
+    """Label selector of the serving pods, for autoscalers."""
     speculation: SpeculationStatus | None = None
     profile: ProfileStatus | None = None
     last_decision: LastDecision | None = None
