@@ -111,7 +111,7 @@ class Engine:
         drafts = int(steps * batch)
         alive, accepted = drafts, []
         for j in range(k):
-            conditional = survival[j] / (survival[j - 1] if j else 1.0)
+            conditional = survival[j] / max(survival[j - 1] if j else 1.0, 1e-9)
             alive = int(self.rng.binomial(alive, min(conditional, 1.0)))
             accepted.append(alive)
         self.drafted[:k] += drafts

@@ -88,8 +88,8 @@ def _level(present: Exploration, price: float, surely: bool, possibly: bool, bli
         return levels[0]
     at = min(range(len(levels)), key=lambda i: abs(math.log(present.price / (price * levels[i]))))
     if surely:
-        at = max(at - 1, 0)
-    elif not possibly:
+        return levels[0]
+    if not possibly:
         at = min(at + 1, len(levels) - 1)
     return levels[at]
 
@@ -103,8 +103,14 @@ def _cost(land: Landscape, index: int, in_force: Indices, gain: Floats, deviatio
 
 
 def _stated(cost: Floats, share: Floats, present: Exploration) -> float:
-    """The load's mean cost, rounded up to a half power of two; the present one where it is near."""
+    """The load's mean cost, rounded up to a half power of two; the present one where it is near.
+
+    Not less than a part of what a step costs at smaller batches, which the load may fall to before the
+    next look.
+    """
     mean = float((cost * share).sum() / share.sum()) if share.any() else float(cost.max())
+    below = float(cost[: int(np.flatnonzero(share)[-1]) + 1].max()) if share.any() else 0.0
+    mean = max(mean, below / c.EXPLORATION_EDGE)
     if present.price > 0 and mean <= present.cost <= 2.5 * mean:
         return present.cost
     return float(f"{2 ** (math.ceil(2 * math.log2(mean)) / 2):.4g}")
@@ -112,6 +118,6 @@ def _stated(cost: Floats, share: Floats, present: Exploration) -> float:
 
 def _widest(land: Landscape, index: int, in_force: Indices, cost: Floats, stated: float) -> int:
     """The round batch up to which the depth is allowed and no step costs much more than stated."""
-    fine = (land.allowed[index] & (cost <= c.EXPLORATION_EDGE * stated)) | (in_force == index)
+    fine = (land.allowed[index] & (cost <= 1.001 * c.EXPLORATION_EDGE * stated)) | (in_force == index)
     first_bad = len(fine) if fine.all() else int(np.argmin(fine))
     return max((b for b in (*ROUND, len(fine)) if b <= first_bad), default=0)

@@ -55,9 +55,10 @@ class Memory:
                 },
                 "cost": {
                     "cells": [
-                        [*key, *_short((m.steps, m.seconds, m.requests, m.context, m.windows))]
-                        for key, m in sorted(self.cost.cells.items())
+                        [*key, *_short((m.steps, m.seconds, m.requests, m.context, m.weighted))]
+                        for key, m in self.cost.cells.items()
                     ],
+                    "precision": _pairs_json(self.cost),
                     "dispersion": _short([self.cost.dispersion])[0],
                 },
                 "load": _load_json(self.load),
@@ -87,7 +88,7 @@ class Memory:
 
     @classmethod
     def _read(cls, doc: dict[str, Any]) -> Memory:
-        s, cost, x = doc["survival"], doc["cost"], doc["exploration"]
+        s, x = doc["survival"], doc["exploration"]
         survival = SurvivalMemory(
             _numbers(s["drafted"]),
             _numbers(s["accepted"]),
@@ -95,15 +96,10 @@ class Memory:
             _numbers(s["weight"]),
             _number(s["dispersion"], *c.DISPERSION_RANGE),
         )
-        cells = {}
-        for k, edge, *values in cost["cells"]:
-            steps, seconds, requests, context, windows = _numbers(values)
-            if min(steps, seconds, requests, windows) > 0 and requests >= steps * 0.99:
-                cells[int(k), int(edge)] = CellMemory(steps, seconds, requests, context, windows)
         price, tokens, stated, widest = _numbers(x)
         return cls(
             survival,
-            CostMemory(cells, _number(cost["dispersion"], *c.COST_DISPERSION_RANGE)),
+            _cost(doc["cost"]),
             _load(doc["load"]),
             tuple(Step(int(up_to), int(k)) for up_to, k in doc["schedule"]),
             Exploration(price, int(tokens), stated, int(widest)),
@@ -157,6 +153,26 @@ def _number(value: Any, low: float = 0.0, high: float = math.inf) -> float:
 
 def _numbers(values: Iterable[Any], low: float = 0.0, high: float = math.inf) -> tuple[float, ...]:
     return tuple(_number(v, low, high) for v in values)
+
+
+def _pairs_json(cost: CostMemory) -> list[list[float]]:
+    """Rows of (cell, cell, precision) by index; seven digits, so that the matrix stays positive."""
+    index = {key: i for i, key in enumerate(cost.cells)}
+    return [[index[a], index[b], float(f"{v:.9g}")] for (a, b), v in cost.precision.items()]
+
+
+def _cost(doc: Mapping[str, Any]) -> CostMemory:
+    cells = {}
+    for k, edge, *values, weighted in doc["cells"]:
+        steps, seconds, requests, context = _numbers(values)
+        if min(steps, seconds, requests) <= 0 or not math.isfinite(weighted):
+            raise ValueError("a cell has no steps")
+        cells[int(k), int(edge)] = CellMemory(steps, seconds, requests, context, float(weighted))
+    keys = list(cells)
+    precision = {(keys[int(i)], keys[int(j)]): float(v) for i, j, v in doc["precision"]}
+    if not all(map(math.isfinite, precision.values())):
+        raise ValueError("a precision is not a number")
+    return CostMemory(cells, precision, _number(doc["dispersion"], *c.COST_DISPERSION_RANGE))
 
 
 def _load_json(load: LoadMemory) -> dict[str, Any]:

@@ -30,12 +30,11 @@ SIGMA_GENERIC = (1.5, 0.25, 0.3, 0.15)  # and of the generic shape
 DEPTH_RANGE = 1.5  # over which depth errors are alike, in log2(1 + k)
 BATCH_RANGE = 2.0  # over which batch errors are alike, in log2(B)
 STEP_NOISE = 0.15  # log deviation of one step's time
-WINDOW_NOISE = 0.02  # log deviation that all steps of a window share
+WINDOW_NOISE = 0.05  # log deviation that all steps of a window share
 COST_HALF_LIFE = 600.0  # of traffic
-COST_FIRST_DISPERSION = 1.0
 COST_DISPERSION_RANGE = (0.1, 25.0)
 COST_SHIFT = 0.08  # log; smaller shifts are left to forgetting
-CARRY_WINDOWS = 0.5  # windows' worth of belief in a cell's cost after the level shifted
+CARRY_COST = 0.05  # share of the evidence that is left when depths moved against each other
 LEAST_STEPS = 8.0  # clean steps of a cell before it takes part in a test
 FORGOTTEN_STEPS = 0.5  # a cell with less evidence is dropped
 
@@ -62,7 +61,7 @@ EXPLORE_LEVELS = (1.0, 0.3, 0.1)  # shares of the price; at depth 0, blind other
 EXPLORE_KEEP = 0.5  # the depth explored stays while it is so hopeful, of the most hopeful
 LEAST_COST = 0.05  # of an exploring step, of a step's goodput
 EXPLORATION_DWELL = 60.0
-EXPLORATION_EDGE = 2.0  # explore at batches where a step costs at most so many times the stated cost
+EXPLORATION_EDGE = 4.0  # explore at batches where a step costs at most so many times the stated cost
 
 # Memory
 MATERIAL_LENGTH = 0.04  # log change of an accepted length that is worth a write

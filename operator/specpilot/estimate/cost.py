@@ -1,39 +1,40 @@
 """What a step costs: a prior (profile or generic shape) corrected by step times seen live.
 
-The correction of log C_k(B) is a Gaussian process over (depth, batch): a part common to everything, one
-that near depths share, one that near batches share, and one of the point itself. Observing one cell so
-moves all others by as much as they are believed to err alike, which is shrinkage with its uncertainty:
-a profile measured at the wrong context is off everywhere alike and heals at once, one odd point heals
-where it is seen. The arithmetic is Gaussian conditioning (Rasmussen and Williams, eq. 2.22-2.24).
+The correction of log C_k(B) is a Gaussian process (process.py). Observing one cell moves all others by
+as much as they are believed to err alike: a profile measured at the wrong context is off everywhere
+alike and heals at once; one odd point heals where it is seen. The steps of one window share whatever
+slowed that window down, so comparing depths within windows, which exploring makes possible, tells
+much more of their difference than of either.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specpilot.estimate import constants as c
+from specpilot.estimate.process import Posterior, kernel, points
 from specpilot.estimate.profile import CostPrior
 from specpilot.estimate.windows import Window
 
 Floats = NDArray[np.float64]
 Key = tuple[int, int]  # (depth, bucket's upper edge)
-SIZES = tuple(s * 2**e for e in range(12) for s in (1, 1.5) if (s * 2**e) == int(s * 2**e))
+SIZES = sorted({s * 2**e // 2 for e in range(12) for s in (2, 3)})  # 1, 2, 3, 4, 6, 8, 12, …
 
 
 @dataclass(frozen=True, slots=True)
 class CellMemory:
-    """Decayed totals of clean steps at one (depth, bucket). `windows` is how many windows' worth they are."""
+    """Clean steps at one (depth, bucket), decayed. `weighted` is its row of precision times log step times."""
 
     steps: float
     seconds: float
     requests: float
     context: float  # mean tokens a request; 0 unknown
-    windows: float
+    weighted: float = 0.0
 
     @property
     def mean(self) -> float:
@@ -48,15 +49,21 @@ class CellMemory:
 
 @dataclass(frozen=True, slots=True)
 class CostMemory:
-    """Cells seen live; `dispersion` is the measured variance between windows over the assumed one."""
+    """Cells seen live, the precision of what they say (symmetric, once per pair), and their noise.
+
+    `dispersion` is the measured variance of differences within windows over the assumed one; `last_z`
+    the newest window's distance from memory as a whole.
+    """
 
     cells: Mapping[Key, CellMemory] = field(default_factory=dict)
-    dispersion: float = c.COST_FIRST_DISPERSION
+    precision: Mapping[tuple[Key, Key], float] = field(default_factory=dict)
+    dispersion: float = 1.0
+    last_z: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class CostShift:
-    """Step times moved by `log` (0.1: 10% slower), `z` standard deviations."""
+    """Step times moved by `log` (0.1: 10% slower), `z` standard deviations; log 0: against each other."""
 
     log: float
     z: float
@@ -70,17 +77,49 @@ def learn(
     if not windows:
         return memory, None
     seen = _pool(windows)
-    move, variance = _level(memory, seen, prior)
-    z = move / math.sqrt(variance) if variance else 0.0
-    if abs(z) > c.SHIFT_Z and abs(move) >= c.COST_SHIFT:
-        return _moved(memory, seen, move), CostShift(move, z)
-    low, high = c.COST_DISPERSION_RANGE
-    dispersion = memory.dispersion
-    if variance:
-        factor = 1 + c.DISPERSION_GAIN * (min(z * z, 9.0) - 1)
-        dispersion = min(max(dispersion * factor, low), high)
+    keys = list(seen)
+    noise = np.array([memory.dispersion * c.STEP_NOISE**2 / m.steps for m in seen.values()])
+    logs = np.array([math.log(m.mean) for m in seen.values()])
+    at = points((k for k, _ in keys), (m.batch for m in seen.values()))
+    belief = posterior(memory, prior)
+    due = np.array([math.log(_expected(prior, k, m)) for (k, _), m in seen.items()]) + belief.mean(at)
+    common, level_z, contrast, freedom = _innovation(logs - due, belief.covariance(at) + np.diag(noise))
+    known = sum(key in memory.cells and memory.cells[key].steps >= c.LEAST_STEPS for key in keys)
+    level = abs(level_z) > c.SHIFT_Z or (
+        min(abs(level_z), abs(memory.last_z)) > c.SHIFT_Z_TWICE and level_z * memory.last_z > 0
+    )
+    shift = None
     keep = 0.5 ** (max(w.seconds for w in windows) / c.COST_HALF_LIFE)
-    return CostMemory(_merged(memory.cells, seen, keep), dispersion), None
+    old, dispersion = memory, memory.dispersion
+    if known and level and abs(common) >= c.COST_SHIFT:
+        shift = CostShift(common, level_z)
+        old, level_z = _moved(memory, common), 0.0
+    if known > 1 and contrast > c.SHIFT_Z**2 + 2 * (freedom - 1):
+        shift = shift or CostShift(0.0, math.sqrt(contrast))
+        keep *= c.CARRY_COST
+    elif freedom:
+        factor = 1 + c.DISPERSION_GAIN * (min(contrast / freedom, 9.0) - 1)
+        low, high = c.COST_DISPERSION_RANGE
+        dispersion = min(max(dispersion * factor, low), high)
+    return _merged(old, seen, _precision(noise), logs, keep, dispersion, level_z), shift
+
+
+def posterior(memory: CostMemory, prior: CostPrior) -> Posterior:
+    """The process given what was seen live."""
+    cells = memory.cells
+    index = {key: i for i, key in enumerate(cells)}
+    precision = np.zeros((len(cells), len(cells)))
+    for (a, b), value in memory.precision.items():
+        precision[index[a], index[b]] = precision[index[b], index[a]] = value
+    expected = np.array([math.log(_expected(prior, k, m)) for (k, _), m in cells.items()])
+    weighted = np.array([m.weighted for m in cells.values()])
+    seen = points((k for k, _ in cells), (m.batch for m in cells.values()))
+    sigma = c.SIGMA_PROFILED if prior.measured else c.SIGMA_GENERIC
+    return Posterior(sigma, seen, precision, weighted - precision @ expected)
+
+
+def _expected(prior: CostPrior, depth: int, cell: CellMemory) -> float:
+    return float(prior.seconds(depth, cell.batch, cell.context or None))
 
 
 def _pool(windows: Sequence[Window]) -> dict[Key, CellMemory]:
@@ -91,70 +130,76 @@ def _pool(windows: Sequence[Window]) -> dict[Key, CellMemory]:
             total = totals.setdefault(key, [0.0] * 4)
             for i, value in enumerate((cell.steps, cell.seconds, cell.requests, context)):
                 total[i] += value
-    # Replicas of one tick share its disturbances only in part; counting them as one window is cautious.
-    return {key: CellMemory(n, s, r, x / r, 1.0) for key, (n, s, r, x) in totals.items()}
+    return {key: CellMemory(n, s, r, x / r) for key, (n, s, r, x) in sorted(totals.items())}
 
 
-def _noise(cell: CellMemory, dispersion: float) -> float:
-    """Variance of the log of a cell's mean step time."""
-    return dispersion * (c.STEP_NOISE**2 / max(cell.steps, 1.0) + c.WINDOW_NOISE**2 / cell.windows)
+def _innovation(error: Floats, covariance: Floats) -> tuple[float, float, float, int]:
+    """How far a window is from what was expected: (common part, its z, chi-square of the rest, freedom)."""
+    inverse = np.linalg.inv(covariance)
+    total = float(inverse.sum())
+    common = float(inverse.sum(axis=0) @ error) / total
+    rest = error - common
+    z = common / math.sqrt(1 / total + c.WINDOW_NOISE**2)
+    return common, z, float(rest @ inverse @ rest), len(error) - 1
 
 
-def _expected(prior: CostPrior, depth: int, cell: CellMemory) -> float:
-    return float(prior.seconds(depth, cell.batch, cell.context or None))
+def _precision(noise: Floats) -> Floats:
+    """Of a window's log step times: noise of their own and one disturbance in common (Sherman-Morrison)."""
+    own = 1 / noise
+    return np.asarray(np.diag(own) - np.outer(own, own) / (c.WINDOW_NOISE**-2 + own.sum()))
 
 
-def _level(memory: CostMemory, seen: Mapping[Key, CellMemory], prior: CostPrior) -> tuple[float, float]:
-    """How far the window's step times are from memory's, as a log ratio common to its cells, and variance."""
-    moves, weights = [], []
-    for key, new in seen.items():
-        old = memory.cells.get(key)
-        if old is None or min(old.steps, new.steps) < c.LEAST_STEPS:
-            continue
-        due = math.log(_expected(prior, key[0], new) / _expected(prior, key[0], old))
-        moves.append(math.log(new.mean / old.mean) - due)
-        weights.append(1 / (_noise(new, memory.dispersion) + _noise(old, memory.dispersion)))
-    if not weights:
-        return 0.0, 0.0
-    best = max(weights)  # window noise is common, so more cells do not make the level surer
-    return sum(m * w for m, w in zip(moves, weights, strict=True)) / sum(weights), 1 / best
-
-
-def _moved(memory: CostMemory, seen: Mapping[Key, CellMemory], move: float) -> CostMemory:
-    """After a shift: every cell moves by it, and all but the window's keep little weight."""
-    carried = {}
-    for key, old in memory.cells.items():
-        share = min(1.0, c.CARRY_WINDOWS / old.windows)
-        seconds = old.seconds * share * math.exp(move)
-        carried[key] = CellMemory(
-            old.steps * share, seconds, old.requests * share, old.context, old.windows * share
+def _moved(memory: CostMemory, common: float) -> CostMemory:
+    """The same evidence with every step time `common` longer in log: what differences say is kept."""
+    rows = dict.fromkeys(memory.cells, 0.0)
+    for (a, b), value in memory.precision.items():
+        rows[a] += value
+        if a != b:
+            rows[b] += value
+    cells = {
+        key: CellMemory(
+            m.steps, m.seconds * math.exp(common), m.requests, m.context, m.weighted + rows[key] * common
         )
-    return replace(memory, cells=_merged(carried, {}, 1.0) | dict(seen))
+        for key, m in memory.cells.items()
+    }
+    return CostMemory(cells, memory.precision, memory.dispersion)
 
 
 def _merged(
-    old: Mapping[Key, CellMemory], new: Mapping[Key, CellMemory], keep: float
-) -> dict[Key, CellMemory]:
-    merged = {}
-    for key in sorted(old.keys() | new.keys()):
-        a, b = old.get(key), new.get(key)
-        steps = (a.steps * keep if a else 0.0) + (b.steps if b else 0.0)
-        if steps < c.FORGOTTEN_STEPS:
-            continue
-        merged[key] = CellMemory(
-            steps,
-            (a.seconds * keep if a else 0.0) + (b.seconds if b else 0.0),
-            (a.requests * keep if a else 0.0) + (b.requests if b else 0.0),
-            _mean_context(a, b, keep),
-            (a.windows * keep if a else 0.0) + (b.windows if b else 0.0),
+    memory: CostMemory,
+    seen: Mapping[Key, CellMemory],
+    precision: Floats,
+    logs: Floats,
+    keep: float,
+    dispersion: float,
+    last_z: float,
+) -> CostMemory:
+    cells: dict[Key, CellMemory] = {}
+    weighted = dict(zip(seen, precision @ logs, strict=True))
+    for key in sorted(memory.cells.keys() | seen.keys()):
+        a, b = memory.cells.get(key), seen.get(key)
+        old = (
+            (a.steps * keep, a.seconds * keep, a.requests * keep, a.context, a.weighted * keep)
+            if a
+            else _NONE
         )
-    return merged
+        new = (b.steps, b.seconds, b.requests, b.context, weighted[key]) if b else _NONE
+        if old[0] + new[0] < c.FORGOTTEN_STEPS:
+            continue
+        known = [(r, x) for _, _, r, x, _ in (old, new) if x > 0]
+        context = sum(r * x for r, x in known) / sum(r for r, _ in known) if known else 0.0
+        cells[key] = CellMemory(old[0] + new[0], old[1] + new[1], old[2] + new[2], context, old[4] + new[4])
+    pairs = {pair: value * keep for pair, value in memory.precision.items()}
+    keys = list(seen)
+    for i, a_key in enumerate(keys):
+        for j in range(i, len(keys)):
+            pair = (a_key, keys[j])
+            pairs[pair] = pairs.get(pair, 0.0) + float(precision[i, j])
+    kept = {pair: v for pair, v in sorted(pairs.items()) if pair[0] in cells and pair[1] in cells}
+    return CostMemory(cells, kept, dispersion, last_z)
 
 
-def _mean_context(a: CellMemory | None, b: CellMemory | None, keep: float) -> float:
-    pairs = [(m.requests * f, m.context) for m, f in ((a, keep), (b, 1.0)) if m and m.context > 0]
-    weight = sum(w for w, _ in pairs)
-    return sum(w * x for w, x in pairs) / weight if weight else 0.0
+_NONE = (0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 class Costs:
@@ -173,67 +218,40 @@ class Costs:
         context: float | None,
     ) -> None:
         self.depths, self.max_batch = tuple(depths), max_batch
-        self._sigma = c.SIGMA_PROFILED if prior.measured else c.SIGMA_GENERIC
-        cells = memory.cells
-        self._seen = _points([k for k, _ in cells], [m.batch for m in cells.values()])
-        residuals = np.array([math.log(m.mean / _expected(prior, k, m)) for (k, _), m in cells.items()])
-        noise = np.array([_noise(m, memory.dispersion) for m in cells.values()])
-        factor = np.linalg.cholesky(self._kernel(self._seen, self._seen) + np.diag(noise + 1e-9))
-        self._whiten = np.linalg.inv(factor)
+        self._belief = posterior(memory, prior)
         grid = np.array([b for b in SIZES if b < max_batch] + [max_batch], float)
-        count = len(self.depths)
-        points = _points(np.repeat(self.depths, len(grid)), np.tile(grid, count))
-        # [observation, depth, size]: what each whitened observation says about the point.
-        explained = self._explained(points)
-        correction = ((self._whiten @ residuals) @ explained).reshape(count, -1)
-        self._explained_grid = explained.reshape(-1, count, len(grid))
         every = np.arange(1, max_batch + 1, dtype=float)
+        at = points(np.repeat(self.depths, len(grid)), np.tile(grid, len(self.depths)))
         self._spread = _interpolation(np.log2(grid), np.log2(every))
+        shape = (len(self.depths), len(grid))
+        self._explained = self._belief.explained(at).reshape(-1, *shape)
         expected = np.stack([prior.seconds(k, every, context) for k in self.depths])
-        self.log_seconds = np.log(expected) + correction @ self._spread
+        self.log_seconds = np.log(expected) + self._belief.mean(at).reshape(shape) @ self._spread
 
     def differences(self) -> Floats:
         """Variance of log C_k - log C_k' as [depths, depths, batches]."""
-        explained = self._explained_grid
-        step = explained[:, :, None, :] - explained[:, None, :, :]
-        points = _points(self.depths, np.ones(len(self.depths)))
-        kernel = self._kernel(points, points)
-        before = np.diag(kernel)[:, None] + np.diag(kernel)[None, :] - 2 * kernel
+        step = self._explained[:, :, None, :] - self._explained[:, None, :, :]
+        at = points(self.depths, np.ones(len(self.depths)))
+        prior = kernel(self._belief.sigma, at, at)
+        before = np.diag(prior)[:, None] + np.diag(prior)[None, :] - 2 * prior
         return np.asarray(np.maximum(before[:, :, None] - (step**2).sum(axis=0), 0.0) @ self._spread)
 
     def deviation(self, weights: Floats) -> float:
         """Standard deviation of sum(weights * log_seconds); `weights` is [depths, batches]."""
         i, b = np.nonzero(weights)
         w = weights[i, b]
-        points = _points(np.array(self.depths)[i], b + 1.0)
-        variance = w @ self._kernel(points, points) @ w - ((self._explained(points) @ w) ** 2).sum()
+        variance = w @ self._belief.covariance(points(np.array(self.depths)[i], b + 1.0)) @ w
         return math.sqrt(max(float(variance), 0.0))
-
-    def _explained(self, points: Floats) -> Floats:
-        return np.asarray(self._whiten @ self._kernel(self._seen, points))
-
-    def _kernel(self, x: Floats, y: Floats) -> Floats:
-        everything, depth, batch, point = (s * s for s in self._sigma)
-        near_k = np.exp(-np.abs(x[:, None, 0] - y[None, :, 0]) / c.DEPTH_RANGE)
-        near_b = np.exp(-np.abs(x[:, None, 1] - y[None, :, 1]) / c.BATCH_RANGE)
-        return np.asarray(everything + depth * near_k + batch * near_b + point * near_k * near_b)
-
-
-def _points(depths: Iterable[int], batches: Iterable[float]) -> Floats:
-    """Where (depth, batch) pairs stand in the process, [pairs, 2]: each doubling is one apart."""
-    return np.asarray(
-        np.log2(np.stack([1.0 + np.array(list(depths), float), np.array(list(batches), float)], axis=1))
-    )
 
 
 def _interpolation(knots: Floats, at: Floats) -> Floats:
     """[knots, at]: values at `knots` times this are linear between, at `at`."""
-    high = np.clip(np.searchsorted(knots, at), 1, max(len(knots) - 1, 1))
     matrix = np.zeros((len(knots), len(at)))
-    columns = np.arange(len(at))
     if len(knots) == 1:
         matrix[0] = 1.0
         return matrix
+    high = np.clip(np.searchsorted(knots, at), 1, len(knots) - 1)
+    columns = np.arange(len(at))
     share = (at - knots[high - 1]) / (knots[high] - knots[high - 1])
     matrix[high - 1, columns] = 1 - share
     matrix[high, columns] = share

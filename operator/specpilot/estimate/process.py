@@ -1,0 +1,63 @@
+"""A Gaussian process over (depth, batch), conditioned on evidence in information form.
+
+What step times differ from their prior by is a part common to everything, one that near depths share,
+one that near batches share, and one of the point itself. Evidence about n observed cells is a precision
+matrix P and P times the values seen, which is what independent windows add up to, whatever noise the
+cells of one window share. With prior covariance K the posterior at points * is (Rasmussen and Williams,
+eq. 2.23-2.24, by the matrix inversion lemma)
+
+    mean = K*^T (I + P K)^-1 (P values),    covariance = K** - K*^T F F^T K*,  F F^T = P (I + K P)^-1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specpilot.estimate import constants as c
+
+Floats = NDArray[np.float64]
+Sigma = tuple[float, float, float, float]  # deviations: all, depth, batch, point
+JITTER = 1e-9
+
+
+def points(depths: Iterable[int], batches: Iterable[float]) -> Floats:
+    """Where (depth, batch) pairs stand, [pairs, 2]: each doubling of 1 + k or of B is one apart."""
+    k, b = np.array(list(depths), float), np.array(list(batches), float)
+    return np.asarray(np.log2(np.stack([1.0 + k, b], axis=1)))
+
+
+def kernel(sigma: Sigma, x: Floats, y: Floats) -> Floats:
+    """Prior covariance [len(x), len(y)]."""
+    everything, depth, batch, point = (s * s for s in sigma)
+    near_k = np.exp(-np.abs(x[:, None, 0] - y[None, :, 0]) / c.DEPTH_RANGE)
+    near_b = np.exp(-np.abs(x[:, None, 1] - y[None, :, 1]) / c.BATCH_RANGE)
+    return np.asarray(everything + depth * near_k + batch * near_b + point * near_k * near_b)
+
+
+class Posterior:
+    """The process given `precision` [n, n] and `weighted` = precision @ values [n] at the points `seen`."""
+
+    def __init__(self, sigma: Sigma, seen: Floats, precision: Floats, weighted: Floats) -> None:
+        self.sigma, self.seen = sigma, seen
+        count = len(seen)
+        prior = kernel(sigma, seen, seen)
+        root = np.linalg.cholesky(precision + JITTER * np.eye(count))
+        inner = np.linalg.cholesky(np.eye(count) + root.T @ prior @ root)
+        self._factor = np.linalg.solve(inner, root.T)  # F^T
+        self._mean = np.linalg.solve(np.eye(count) + precision @ prior, weighted)
+
+    def mean(self, at: Floats) -> Floats:
+        """Expected value at each point."""
+        return np.asarray(self._mean @ kernel(self.sigma, self.seen, at))
+
+    def explained(self, at: Floats) -> Floats:
+        """[n, points]: the covariance of points is the prior's less explained^T explained."""
+        return np.asarray(self._factor @ kernel(self.sigma, self.seen, at))
+
+    def covariance(self, at: Floats) -> Floats:
+        """[points, points]."""
+        explained = self.explained(at)
+        return np.asarray(kernel(self.sigma, at, at) - explained.T @ explained)
