@@ -42,6 +42,8 @@ class Facts:
     generation: int
     rollout: Rollout
     problem: Trouble | None = None  # what kept the plan from being made or applied
+    complaints: tuple[Trouble, ...] = ()  # parts of the spec that were left out of what was applied
+    warnings: str = ""  # what is served, but not quite as written
     waiting_for_profile: bool = False
     speculation: Speculation = Speculation()
     profile: Finding | None = None
@@ -90,9 +92,10 @@ def _no_plan(f: Facts) -> Verdict | None:
 
 
 def _troubled(f: Facts) -> Verdict | None:
-    if not f.rollout.troubles:
+    troubles = (*f.rollout.troubles, *f.complaints)
+    if not troubles:
         return None
-    return Verdict("True", f.rollout.troubles[0].reason, "; ".join(t.message for t in f.rollout.troubles))
+    return Verdict("True", troubles[0].reason, "; ".join(t.message for t in troubles))
 
 
 def _stuck(f: Facts) -> Verdict | None:
@@ -100,8 +103,8 @@ def _stuck(f: Facts) -> Verdict | None:
     return Verdict("True", Reason.DEADLINE_EXCEEDED, exceeded) if exceeded else None
 
 
-def _as_expected(_: Facts) -> Verdict:
-    return Verdict("False", Reason.AS_EXPECTED)
+def _as_expected(f: Facts) -> Verdict:
+    return Verdict("False", Reason.AS_EXPECTED, f.warnings)
 
 
 def _held(f: Facts) -> Verdict | None:
