@@ -1,0 +1,207 @@
+"""`specpilot up FILE`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Coroutine, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.live import Live
+
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.api.validate import KIND, Severity, problems
+from specpilot.local.errors import LocalError
+from specpilot.local.load import Load, hold
+from specpilot.local.pod import EngineKind, Machine, Ports
+from specpilot.local.process import free_ports, port_taken
+from specpilot.local.run import Local
+from specpilot.local.state import State, default_folder
+from specpilot.local.table import render
+from specpilot.local.view import View
+from specpilot.plan.fingerprint import request_key
+
+_HISTORY = 60  # readings of goodput that the table draws
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run a file on this machine. `port` is the first replica's, 0 any free ones."""
+
+    kind: EngineKind = "vllm"
+    port: int = 8000
+    host: str = "127.0.0.1"
+    seconds: float | None = None  # None: until interrupted
+    state: Path | None = None
+    python: str | None = None  # that has vLLM
+    clients: int = 0  # of made-up traffic
+    traffic: str = ""  # its kind, for the simulated engine
+
+
+def read_file(file: Path) -> SpeculativeDeployment:
+    """The one SpeculativeDeployment in a YAML file. Raises LocalError with one line per problem."""
+    try:
+        docs = [d for d in yaml.safe_load_all(file.read_text()) if d is not None]
+    except OSError as e:
+        raise LocalError(f"{file} cannot be read ({e.strerror}): check the path") from None
+    except UnicodeDecodeError:
+        raise LocalError(f"{file} is not text: name a YAML file with a {KIND}") from None
+    except yaml.YAMLError as e:
+        raise LocalError(f"{file} is not YAML: {' '.join(str(e).split())}") from None
+    ours: list[dict[str, Any]] = [d for d in docs if isinstance(d, dict) and d.get("kind") == KIND]
+    if len(ours) != 1:
+        count = len(ours) or "no"
+        raise LocalError(f"{file} holds {count} {KIND} objects: name a file with exactly one")
+    found = [p for p in problems(ours[0]) if p.severity == Severity.ERROR]
+    if found:
+        raise LocalError("\n".join(f"{file}: {p.message}" for p in found))
+    return SpeculativeDeployment.parse(ours[0])
+
+
+def make_machine(options: Options, folder: Path) -> Machine:
+    """Raises LocalError when vLLM is wanted and not there."""
+    python = sys.executable
+    if options.kind == "vllm":
+        python = _python_with_vllm(options.python)
+    return Machine(options.kind, python, options.host, folder, dict(os.environ))
+
+
+def _python_with_vllm(named: str | None) -> str:
+    candidates = [named] if named else [sys.executable, shutil.which("python3") or "python3"]
+    probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
+    for candidate in candidates:
+        with contextlib.suppress(OSError):
+            if subprocess.run([candidate, "-c", probe], check=False, capture_output=True).returncode == 0:
+                return candidate
+    where = f"{named} has no vLLM" if named else "vLLM is not installed here"
+    raise LocalError(f"{where}: name a Python that has it with --python, or use --engine sim to simulate it")
+
+
+def choose_ports(options: Options, replicas: int) -> list[Ports]:
+    """Ports of each replica. Raises LocalError when one that was asked for is taken."""
+    free = free_ports(3 * replicas)
+    if options.port == 0:
+        return [Ports(*free[3 * i : 3 * i + 3]) for i in range(replicas)]
+    wanted = range(options.port, options.port + replicas)
+    if wanted[-1] > 65535 or options.port < 0:
+        raise LocalError(
+            f"port {options.port} leaves no room for {replicas} replicas: choose another with --port"
+        )
+    for port in wanted:
+        if port_taken(port, options.host):
+            raise LocalError(f"port {port} cannot be had on {options.host}: choose another with --port")
+    return [Ports(port, *free[3 * i : 3 * i + 2]) for i, port in enumerate(wanted)]
+
+
+async def up(file: Path, options: Options, console: Console) -> None:
+    """Run until interrupted, until `options.seconds` have passed, or until it cannot serve (LocalError)."""
+    sd = read_file(file)
+    folder = (options.state or default_folder(sd)).absolute()
+    machine = make_machine(options, folder)
+    with opened(folder, sd) as state:
+        ports = choose_ports(options, sd.spec.replicas)
+        with Screen(
+            console, f"[bold]{sd.metadata.name}[/]  {_what(options)}  [dim]Ctrl-C ends it[/]"
+        ) as screen:
+            local = Local(sd, machine, state, ports, screen.tell, screen.show)
+            await run_while(local, _serve(local, options))
+
+
+@contextlib.contextmanager
+def opened(folder: Path, sd: SpeculativeDeployment) -> Iterator[State]:
+    """The state of `sd` in `folder`, for as long as nobody else uses it."""
+    state = State(folder, sd, request_key(sd.spec))
+    try:
+        yield state
+    finally:
+        state.close()
+
+
+def _what(options: Options) -> str:
+    return "simulated engines on this machine" if options.kind == "sim" else "vLLM on this machine"
+
+
+async def _serve(local: Local, options: Options) -> None:
+    """Let the time pass, with traffic if that is asked for."""
+    stop = asyncio.Event()
+    load = Load([r.url for r in local.replicas], options.clients, options.traffic)
+    loading = asyncio.create_task(hold(load, stop)) if options.clients else None
+    try:
+        await (asyncio.Event().wait() if options.seconds is None else asyncio.sleep(options.seconds))
+    finally:
+        stop.set()
+        if loading:
+            await loading
+
+
+async def run_while(local: Local, work: Coroutine[Any, Any, None]) -> bool:
+    """Run `local` until `work` is done or a signal comes, then end everything in good order.
+
+    Returns whether `work` was done. Raises LocalError when serving fails, and what `work` raises.
+    """
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, stop.set)
+    running, working, stopping = map(asyncio.create_task, (local.run(), work, _wait(stop)))
+    tasks = (working, running, stopping)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done = working.done()
+    finally:
+        for task in tasks:  # the work first: its requests end before their servers do
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        for number in numbers:
+            loop.remove_signal_handler(number)
+    for task in (running, working):
+        if not task.cancelled():
+            task.result()
+    return done
+
+
+async def _wait(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+class Screen:
+    """A live table where there is a terminal, and lines where there is none."""
+
+    def __init__(self, console: Console, heading: str) -> None:
+        self.heading = heading
+        self._console = console
+        self._live = (
+            Live(console=console, auto_refresh=False, transient=False) if console.is_terminal else None
+        )
+        self._history: deque[float] = deque(maxlen=_HISTORY)
+
+    def __enter__(self) -> Screen:
+        if self._live:
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def tell(self, sentence: str) -> None:
+        if self._live is None:
+            self._console.print(
+                f"{time.strftime('%H:%M:%S')}  {sentence}", markup=False, highlight=False, soft_wrap=True
+            )
+
+    def show(self, view: View) -> None:
+        self._history.append(view.goodput)
+        if self._live:
+            self._live.update(render(view, self.heading, tuple(self._history)), refresh=True)

@@ -1,0 +1,79 @@
+"""What there is to see of a run at one moment: values only, for the table, the record and tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specpilot.decide.tuner import Decision
+from specpilot.estimate.windows import Discarded, Window
+from specpilot.local.replica import Phase
+from specpilot_engine.protocol import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaView:
+    """One replica over the last reading. Numbers are None where it decoded nothing or is not ready."""
+
+    name: str
+    url: str
+    phase: Phase
+    acknowledged: bool = False  # runs the schedule that is wanted
+    batch: float | None = None  # running requests a step
+    depth: float | None = None  # mean depth that ran, exploring steps included
+    accepted_length: float | None = None  # tokens a request and step
+    goodput: float | None = None  # tokens per second
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A schedule that was published. `acknowledged_after`: seconds until every ready replica ran it."""
+
+    at: float  # epoch seconds
+    schedule: Schedule
+    reason: str
+    message: str
+    predicted_gain: float | None
+    steps_changed: bool  # False: only what is explored
+    acknowledged_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    at: float  # epoch seconds
+    name: str
+    replicas: tuple[ReplicaView, ...]
+    schedule: Schedule | None = None
+    decision: Decision | None = None
+    decided_at: float = 0.0
+    points: int = 0  # of the profile
+    points_planned: int = 0
+    changes: tuple[Change, ...] = ()
+    events: tuple[tuple[float, str], ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        """Whether every replica serves."""
+        return all(r.phase is Phase.READY for r in self.replicas)
+
+    @property
+    def goodput(self) -> float:
+        """Tokens per second of all replicas."""
+        return sum(r.goodput or 0.0 for r in self.replicas)
+
+
+def measured(view: ReplicaView, window: Window | Discarded | None) -> ReplicaView:
+    """`view` with the numbers of a window."""
+    if not isinstance(window, Window) or not window.cells:
+        return view
+    steps = window.steps
+    requests = sum(c.requests for c in window.cells.values())
+    return ReplicaView(
+        view.name,
+        view.url,
+        view.phase,
+        view.acknowledged,
+        batch=requests / steps,
+        depth=sum(k * c.steps for (k, _), c in window.cells.items()) / steps,
+        accepted_length=sum(c.emitted for c in window.cells.values()) / requests,
+        goodput=window.goodput,
+    )
