@@ -121,6 +121,7 @@ class Sweep:
                     if k not in self._refused:
                         self._finish(collected[k].point(k, self._group, self._request.repeats))
             if waiting and sum(len(c.seconds) for c in collected.values()) == before:
+                self._check_steady(0.0)
                 raise GivenUp(
                     f"requests of {tokens} tokens end before {self._group.batch} of them at context "
                     f"{self._group.context} give one step that counts"
@@ -201,12 +202,16 @@ class Sweep:
             self._steady, self._steady_from = [], time.monotonic()
         self._steady.append(sample)
 
-    async def _check_progress(self) -> None:
-        now = time.monotonic()
+    def _check_steady(self, seconds: float) -> None:
+        """GivenUp when fewer requests have been running for `seconds`, with nothing else to compute."""
         batch = self._steady[-1].batch if self._steady else 0
         fewer = batch < self._group.batch and len(self._steady) >= STEADY_STEPS
-        if fewer and now - self._steady_from > STEADY_SECONDS:
-            raise GivenUp(f"the engine runs {batch} requests at once, not {self._group.batch}", batch)
+        if fewer and time.monotonic() - self._steady_from > seconds:
+            raise GivenUp(f"the engine runs no more than {batch} requests at once", batch)
+
+    async def _check_progress(self) -> None:
+        self._check_steady(STEADY_SECONDS)
+        now = time.monotonic()
         if now < self._next_look:
             return
         self._next_look = now + LOOK_SECONDS
