@@ -25,51 +25,61 @@ OFF = Exploration()
 
 
 def explore(
-    land: Landscape,
-    in_force: Indices,
-    weights: Floats,
-    price: float,
-    worth: float,
-    present: Exploration,
+    land: Landscape, in_force: Indices, weights: Floats, price: float, shifted: bool, present: Exploration
 ) -> Exploration:
     """The exploration to run beside depth indices in_force[B], loads weighted by `weights`.
 
-    `worth` is the log gain that would change the decision. The present exploration is kept where it is
-    about right, so that trembling estimates change nothing.
+    The present one is kept where it is about right, so that trembling estimates change nothing.
     """
-    if price <= 0 or not weights.any():
-        return OFF if price <= 0 else present
-    batches = np.arange(len(in_force))
-    gain = land.log_goodput - land.log_goodput[in_force, batches]
+    if price <= 0:
+        return OFF
+    if not weights.any():
+        return present
+    gain = land.log_goodput - land.log_goodput[in_force, np.arange(len(in_force))]
     deviation = land.deviation(in_force)
     may = land.allowed & (np.arange(len(land.depths))[:, None] != in_force)
     share = np.where(may, weights, 0.0)
-    # How likely and by how much each depth is better, over the load.
-    hope = (share * _expected_excess(gain, deviation)).sum(axis=1)
-    if not hope.any():
+    cost = _cost(land, in_force, gain, deviation)
+    promise = (share * _gain_of_knowing(land, gain, deviation, cost, price)).sum(axis=1)
+    usable = share.sum(axis=1) > 0.5 * weights.sum()
+    if not usable.any():
         return OFF
-    index = _depth(land, hope, weights, present, share)
-    low, high = ((share * np.maximum(gain + z * deviation, 0.0)).sum(axis=1).max() for z in c.EXPLORE_Z)
-    level = _level(present, price, bool(low > worth), bool(high > worth), _blind(land, in_force, weights))
-    cost = _cost(land, index, in_force, gain, deviation)
-    stated = _stated(cost, share[index], present if present.tokens == land.depths[index] else OFF)
-    return Exploration(
-        price * level, land.depths[index], stated, _widest(land, index, in_force, cost, stated)
-    )
+    worth = promise.max() * c.EXPLORE_HORIZON / (price * c.EXPLORE_AHEAD)
+    least = c.EXPLORE_BLIND if _blind(land, in_force, weights) else c.EXPLORE_TRACE
+    whole = present.price > (1 + least) / 2 * price
+    full = shifted or worth > (c.EXPLORE_LESS if whole else c.EXPLORE_MORE)
+    index = _depth(land, np.where(usable, promise, -1.0), full, present)
+    stated = _stated(cost[index], share[index], present if present.tokens == land.depths[index] else OFF)
+    widest = _widest(land, index, in_force, cost[index], stated)
+    return Exploration(price if full else price * least, land.depths[index], stated, widest)
 
 
-def _expected_excess(mean: Floats, deviation: Floats) -> Floats:
-    """E[max(X, 0)] of X ~ N(mean, deviation), elementwise, by the logistic stand-in for the normal."""
-    scale = np.maximum(deviation, 1e-9) * math.sqrt(3) / math.pi
-    return np.asarray(scale * np.logaddexp(0.0, mean / scale))
+def _gain_of_knowing(land: Landscape, gain: Floats, deviation: Floats, cost: Floats, price: float) -> Floats:
+    """By how much exploring a depth for a while may be expected to better the choice, [depths, batches].
+
+    The knowledge gradient: what is not known of the gain shrinks from variance v to v n / (v + n), n
+    being the variance of what would be seen, so the estimate will move by v / sqrt(v + n); the choice is
+    bettered by E[max(mean, 0)] over that move less max(mean, 0) now. A depth that costs more to look at
+    is looked at less, which makes n larger.
+    """
+    sizes = np.arange(1, gain.shape[1] + 1)
+    steps = c.EXPLORE_AHEAD * np.minimum(price / cost, c.MOST_EXPLORED) / np.exp(land.log_seconds)
+    noise = land.noise * c.STEP_NOISE**2 / (c.EXPLORE_CLEAN * steps) + c.LENGTH_NOISE**2 / (steps * sizes)
+    move = deviation**2 / np.sqrt(deviation**2 + noise)
+    scale = np.maximum(move, 1e-9) * math.sqrt(3) / math.pi  # the logistic stands in for the normal
+    return np.asarray(np.maximum(scale * np.logaddexp(0.0, gain / scale) - np.maximum(gain, 0.0), 0.0))
 
 
-def _depth(land: Landscape, hope: Floats, weights: Floats, present: Exploration, share: Floats) -> int:
-    """The most hopeful depth; the present one while it is half as hopeful."""
-    best = int(np.argmax(hope))
+def _depth(land: Landscape, promise: Floats, full: bool, present: Exploration) -> int:
+    """The most promising depth; the present one while it promises half as much, or at a trace at all.
+
+    A trace looks out for change. Its first depth is the smallest above 0 that promises anything, where
+    acceptance shows at the least cost.
+    """
+    best = int(np.argmax(promise))
     if present.price > 0 and present.tokens in land.depths:
         index = land.depths.index(present.tokens)
-        if share[index].sum() > 0.5 * weights.sum() and hope[index] >= c.EXPLORE_KEEP * hope[best]:
+        if promise[index] >= (c.EXPLORE_KEEP * promise[best] if full else 0.0):
             return index
     return best
 
@@ -80,26 +90,10 @@ def _blind(land: Landscape, in_force: Indices, weights: Floats) -> bool:
     return bool(weights[depth_zero].sum() > 0.5 * weights.sum())
 
 
-def _level(present: Exploration, price: float, surely: bool, possibly: bool, blind: bool) -> float:
-    """Share of the price: up a level where exploring surely matters, down where it cannot."""
-    levels = c.EXPLORE_LEVELS[1:] if not blind else c.EXPLORE_LEVELS[1:2]
-    levels = (c.EXPLORE_LEVELS[0], *levels)
-    if present.price <= 0:
-        return levels[0]
-    at = min(range(len(levels)), key=lambda i: abs(math.log(present.price / (price * levels[i]))))
-    if surely:
-        return levels[0]
-    if not possibly:
-        at = min(at + 1, len(levels) - 1)
-    return levels[at]
-
-
-def _cost(land: Landscape, index: int, in_force: Indices, gain: Floats, deviation: Floats) -> Floats:
-    """Cautious cost of one exploring step by batch, of a step's goodput."""
-    batches = np.arange(len(in_force))
-    slower = np.exp(land.log_seconds[index] - land.log_seconds[in_force, batches])
-    worse = 1 - np.exp(gain[index] - deviation[index])
-    return np.asarray(np.maximum(slower * worse, c.LEAST_COST))
+def _cost(land: Landscape, in_force: Indices, gain: Floats, deviation: Floats) -> Floats:
+    """Cautious cost of one exploring step, of a step's goodput, [depths, batches]."""
+    slower = np.exp(land.log_seconds - land.log_seconds[in_force, np.arange(len(in_force))])
+    return np.asarray(np.maximum(slower * (1 - np.exp(gain - deviation)), c.LEAST_COST))
 
 
 def _stated(cost: Floats, share: Floats, present: Exploration) -> float:

@@ -45,6 +45,7 @@ class Landscape:
     cost_variance: Floats  # [depths, depths, batches]: of log C_k - log C_k'
     allowed: NDArray[np.bool_]  # [depths, batches]
     costs: Costs
+    noise: float = 1.0  # measured variance of step times over the assumed one
 
     @property
     def log_goodput(self) -> Floats:

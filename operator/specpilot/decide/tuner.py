@@ -142,7 +142,8 @@ def _learn(memory: Memory, windows: Sequence[Window], prior: CostPrior, now: flo
 def _landscape(memory: Memory, prior: CostPrior, settings: Settings) -> Landscape:
     depths, context = settings.depths, memory.load.context
     costs = cost.Costs(memory.cost, prior, depths, settings.max_batch, context)
-    return landscape(depths, survival.believe(memory.survival, depths[-1]), costs, settings.allowed)
+    land = landscape(depths, survival.believe(memory.survival, depths[-1]), costs, settings.allowed)
+    return replace(land, noise=memory.cost.dispersion)
 
 
 def _all_sizes(max_batch: int) -> Floats:
@@ -163,12 +164,12 @@ def _decide(memory: Memory, prior: CostPrior, settings: Settings, now: float) ->
     new = depth_indices(steps, depths, settings.max_batch)
     verdict = _verdict(memory, land, settings, old, new, score, weights, now)
     chosen = new if verdict.passed else old
-    worth = max(math.log1p(settings.minimum_gain), c.LEAST_GAIN)
+    recent = _recent(memory, settings, now)
     exploration = exploring.explore(
-        land, chosen, weights, settings.exploration_price, worth, in_force.exploration
+        land, chosen, weights, settings.exploration_price, recent, in_force.exploration
     )
     rested = now - memory.explored_at >= c.EXPLORATION_DWELL or in_force.exploration.price == 0
-    if not (verdict.passed or rested or _recent(memory, settings, now)):
+    if not (verdict.passed or rested or recent):
         exploration = in_force.exploration
     return Decision(
         change=verdict.passed or exploration != in_force.exploration,
@@ -205,8 +206,6 @@ def _verdict(
     if memory.fresh < c.FRESH_WINDOWS:
         text = f"{memory.fresh} of {c.FRESH_WINDOWS} looks with traffic since the operator started"
         return _Verdict(False, Reason.WAITING_FOR_EVIDENCE, f"{text}: the schedule holds")
-    if np.array_equal(old, new):
-        return _Verdict(False, Reason.HOLDING, "the schedule in force is the best known")
     difference = land.log_goodput[new, batches] - land.log_goodput[old, batches]
     gain = float(difference @ weights)
     noise = land.total_deviation(new, old, weights)
@@ -220,12 +219,15 @@ def _verdict(
         return _Verdict(True, Reason.BETTER_SCHEDULE, text, gain)
     idle = float(score[new, batches].max())
     elsewhere = idle >= max(needed, c.IDLE_GAIN) and sure >= -c.LEAST_GAIN
+    if not elsewhere and not ((old != new) & (weights > 0)).any():
+        return _Verdict(False, Reason.HOLDING, "the schedule in force is the best known at the present load")
     if sure < needed and not elsewhere:
         text = f"{what} would give {numbers}, and {settings.minimum_gain:.1%} beyond that uncertainty is asked for"
         return _Verdict(False, Reason.BELOW_MINIMUM_GAIN, text, gain)
     recent = _recent(memory, settings, now)
     waited = now - memory.changed_at
-    if waited < settings.dwell and not recent:
+    certain = gain - c.SURE_Z * noise >= max(needed, c.SURE_GAIN)
+    if waited < settings.dwell and not recent and not certain:
         text = f"{what} would give {numbers}; {settings.dwell - waited:.0f} s of dwell are left"
         return _Verdict(False, Reason.DWELLING, text, gain)
     if sure < needed:

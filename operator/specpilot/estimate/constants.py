@@ -27,6 +27,8 @@ GENERIC_DRAFT = 0.04  # a draft slot's share of the fixed cost, without a profil
 GENERIC_STEP = 0.02  # the fixed cost itself, without a profile
 SIGMA_PROFILED = (0.25, 0.05, 0.05, 0.05)  # log errors expected of a profile: all, depth, batch, point
 SIGMA_GENERIC = (1.5, 0.25, 0.3, 0.15)  # and of the generic shape
+SIGMA_SCALES = (1.0, 2.0, 4.0)  # times the last three, as far as step times seen bear it out
+DOUBT = 1.0  # log likelihood that each further scale must gain
 DEPTH_RANGE = 1.5  # over which depth errors are alike, in log2(1 + k)
 BATCH_RANGE = 2.0  # over which batch errors are alike, in log2(B)
 STEP_NOISE = 0.15  # log deviation of one step's time
@@ -47,6 +49,8 @@ SELECT_Z = 1.0  # a depth replaces another where it is better by so many standar
 GATE_Z = 1.0  # and the whole schedule must be
 LEAST_GAIN = 0.004  # log; nothing below is worth a change, whatever minimumGain says
 IDLE_GAIN = 0.05  # log; a gain at batch sizes not seen lately that is worth a change
+SURE_Z = 3.0  # a gain this certain
+SURE_GAIN = 0.05  # and this large does not wait for dwell either: the depth in force proved wrong
 SHIFT_WAIVER = 90.0  # after a shift, for which dwell is waived
 LOAD_SHIFT = 0.5  # share of time that moved to other batch sizes
 MAX_STEPS = 6  # of a schedule
@@ -56,11 +60,18 @@ ROUGH_PRICE = 0.0002  # log; what a rounder boundary is worth
 LOAD_WEIGHT = 0.7  # of the batch sizes seen, the rest going evenly to all sizes
 
 # Exploration
-EXPLORE_Z = (1.2, 2.2)  # may be better by so many deviations: spend more; not even by so many: less
-EXPLORE_LEVELS = (1.0, 0.3, 0.1)  # shares of the price; at depth 0, blind otherwise, the second is the last
-EXPLORE_KEEP = 0.5  # the depth explored stays while it is so hopeful, of the most hopeful
+EXPLORE_AHEAD = 60.0  # what exploring for so long would teach is compared with its price
+EXPLORE_HORIZON = 600.0  # for which a better choice is expected to pay
+EXPLORE_MORE = 1.5  # benefit over price at which the whole price is spent
+EXPLORE_LESS = 0.4  # and below which only a trace is
+EXPLORE_KEEP = 0.5  # the depth explored stays while it promises so much, of the most promising
+EXPLORE_TRACE = 0.1  # share of the price
+EXPLORE_BLIND = 0.6  # the same while depth 0 is in force and nothing else is seen
+MOST_EXPLORED = 0.2  # of steps, whatever they cost; the engine's own bound
+EXPLORE_CLEAN = 0.5  # share of exploring steps that can be timed
+LENGTH_NOISE = 0.5  # log deviation of one request's accepted length in one step
 LEAST_COST = 0.05  # of an exploring step, of a step's goodput
-EXPLORATION_DWELL = 60.0
+EXPLORATION_DWELL = 30.0
 EXPLORATION_EDGE = 4.0  # explore at batches where a step costs at most so many times the stated cost
 
 # Memory

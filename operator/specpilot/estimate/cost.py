@@ -105,7 +105,7 @@ def learn(
 
 
 def posterior(memory: CostMemory, prior: CostPrior) -> Posterior:
-    """The process given what was seen live."""
+    """The process given what was seen live, the prior trusted as far as the evidence bears it out."""
     cells = memory.cells
     index = {key: i for i, key in enumerate(cells)}
     precision = np.zeros((len(cells), len(cells)))
@@ -114,8 +114,16 @@ def posterior(memory: CostMemory, prior: CostPrior) -> Posterior:
     expected = np.array([math.log(_expected(prior, k, m)) for (k, _), m in cells.items()])
     weighted = np.array([m.weighted for m in cells.values()])
     seen = points((k for k, _ in cells), (m.batch for m in cells.values()))
-    sigma = c.SIGMA_PROFILED if prior.measured else c.SIGMA_GENERIC
-    return Posterior(sigma, seen, precision, weighted - precision @ expected)
+    common, *parts = c.SIGMA_PROFILED if prior.measured else c.SIGMA_GENERIC
+    found: Posterior | None = None
+    for doubt, scale in enumerate(c.SIGMA_SCALES):
+        depth, batch, point = (scale * s for s in parts)
+        trial = Posterior((common, depth, batch, point), seen, precision, weighted - precision @ expected)
+        if found and trial.log_likelihood - found.log_likelihood < c.DOUBT * doubt:
+            break
+        found = trial
+    assert found is not None
+    return found
 
 
 def _expected(prior: CostPrior, depth: int, cell: CellMemory) -> float:

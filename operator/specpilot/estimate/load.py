@@ -31,7 +31,7 @@ class LoadMemory:
         """Share of time at each batch 1..max_batch; zeros before any traffic."""
         weights = np.zeros(max_batch)
         for edge, share in self.shares().items():
-            mean = min(max(self.batch[edge], 1.0), float(max_batch))
+            mean = min(max(round(self.batch[edge], 2), 1.0), float(max_batch))
             low = int(mean)
             high = min(low + 1, max_batch)
             weights[low - 1] += share * (1 - (mean - low))

@@ -38,7 +38,10 @@ def kernel(sigma: Sigma, x: Floats, y: Floats) -> Floats:
 
 
 class Posterior:
-    """The process given `precision` [n, n] and `weighted` = precision @ values [n] at the points `seen`."""
+    """The process given `precision` [n, n] and `weighted` = precision @ values [n] at the points `seen`.
+
+    `log_likelihood` of the evidence, up to a constant that does not depend on sigma.
+    """
 
     def __init__(self, sigma: Sigma, seen: Floats, precision: Floats, weighted: Floats) -> None:
         self.sigma, self.seen = sigma, seen
@@ -48,6 +51,7 @@ class Posterior:
         inner = np.linalg.cholesky(np.eye(count) + root.T @ prior @ root)
         self._factor = np.linalg.solve(inner, root.T)  # F^T
         self._mean = np.linalg.solve(np.eye(count) + precision @ prior, weighted)
+        self.log_likelihood = float(weighted @ prior @ self._mean / 2 - np.log(np.diag(inner)).sum())
 
     def mean(self, at: Floats) -> Floats:
         """Expected value at each point."""
