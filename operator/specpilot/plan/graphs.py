@@ -34,6 +34,11 @@ class Graphs:
         i = bisect_left(self.counts, batch * (depth + 1))
         return i < len(self.counts) and depth + 1 in self.query_lengths[i]
 
+    def below(self, tokens: int) -> int:
+        """The largest captured count below `tokens`, or 0."""
+        i = bisect_left(self.counts, tokens)
+        return self.counts[i - 1] if i else 0
+
     @property
     def total(self) -> int:
         """How many FULL graphs are captured."""
@@ -70,13 +75,17 @@ def plan_captures(depths: tuple[int, ...], admitted: tuple[int, ...], cap: int) 
     # Twice the widest decode, as vLLM's default: steps with a little prefill keep a piecewise graph.
     top = min(cap, 2 * max(admitted) * lengths[-1])
     sizes = {size for size in {1, 2, 4, top} | _grid(lengths, max(admitted), top) if size <= top}
+    settled = 0  # what hits below cannot change any more: a new count only reaches down to the one before
     while True:
         maps = [captured(sizes, depths, seqs, max(depths)) for seqs in admitted]
-        missed = [_first_missed(m, lengths, seqs, top) for m, seqs in zip(maps, admitted, strict=True)]
-        first = min((tokens for tokens in missed if tokens is not None), default=None)
-        if first is None or max(m.total for m in maps) >= MAX_GRAPHS:
+        found = [
+            _first_missed(m, lengths, seqs, settled, top) for m, seqs in zip(maps, admitted, strict=True)
+        ]
+        missed = min((tokens for tokens in found if tokens is not None), default=None)
+        if missed is None or max(m.total for m in maps) >= MAX_GRAPHS:
             return tuple(sorted(sizes))
-        sizes.add(first)
+        settled = min(m.below(missed) for m in maps)
+        sizes.add(missed)
 
 
 def _grid(lengths: list[int], max_num_seqs: int, top: int) -> set[int]:
@@ -88,13 +97,11 @@ def _grid(lengths: list[int], max_num_seqs: int, top: int) -> set[int]:
     return {n * q for q in lengths for n in counts if n * q <= top}
 
 
-def _first_missed(graphs: Graphs, lengths: list[int], max_num_seqs: int, top: int) -> int | None:
-    return min(
-        (
-            tokens
-            for q in lengths
-            for tokens in range(q, min(top, max_num_seqs * q) + 1, q)
-            if not graphs.hit(q - 1, tokens // q)
-        ),
-        default=None,
-    )
+def _first_missed(graphs: Graphs, lengths: list[int], max_num_seqs: int, above: int, top: int) -> int | None:
+    best = top + 1
+    for q in lengths:
+        for tokens in range((above // q + 1) * q, min(best - 1, max_num_seqs * q) + 1, q):
+            if not graphs.hit(q - 1, tokens // q):
+                best = tokens
+                break
+    return best if best <= top else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from specpilot.api import vocabulary as v
@@ -25,20 +26,18 @@ from specpilot_engine.protocol import (
     ProfileRequest,
 )
 
+_API_KEY = "VLLM_API_KEY"
 _MARGIN_SECONDS = 20  # after draining, before the kubelet kills
 
 
 def serving_template(
-    sd: SpeculativeDeployment,
-    look: Rendering,
-    operator: OperatorFacts,
-    request: ProfileRequest | None,
+    sd: SpeculativeDeployment, look: Rendering, operator: OperatorFacts, request: ProfileRequest | None
 ) -> dict[str, Any]:
     """Pod template of the Deployment, the user's podTemplate merged in last; with the profiler when
     there is a `request` for it."""
     containers = [engine_container(sd, look)]
     if request is not None:
-        containers.append({**profiler_container(sd, request), "readinessProbe": _profiler_ready()})
+        containers.append(profiler_container(sd, request))
     template = {
         "metadata": {"labels": labels(sd, SERVING)},
         "spec": {
@@ -52,7 +51,17 @@ def serving_template(
         # What the user says of the profiler must not make a container where there is none.
         theirs = overlay["spec"].get("containers") or []
         overlay["spec"]["containers"] = [c for c in theirs if c.get("name") != v.PROFILER_CONTAINER]
-    return merge(template, overlay)
+    return _with_api_key(merge(template, overlay))
+
+
+def _with_api_key(template: dict[str, Any]) -> dict[str, Any]:
+    """The profiler asks the engine like any client, wherever the user has set the key."""
+    containers = {c.get("name"): c for c in template["spec"]["containers"]}
+    profiler = containers.get(v.PROFILER_CONTAINER)
+    if profiler is not None:
+        engine = containers[v.ENGINE_CONTAINER].get("env", [])
+        profiler["env"] = profiler["env"] + [copy.deepcopy(e) for e in engine if e.get("name") == _API_KEY]
+    return template
 
 
 def engine_container(sd: SpeculativeDeployment, look: Rendering) -> dict[str, Any]:
@@ -117,6 +126,12 @@ def profiler_container(sd: SpeculativeDeployment, request: ProfileRequest) -> di
             _mount(names.VOLUME_TMP, "/tmp"),
         ],
         "securityContext": _restricted(),
+        # The pod turns Ready when the measurement ends or its budget is spent.
+        "readinessProbe": {
+            "httpGet": {"path": READY_PATH, "port": names.PORT_NAME_PROFILER},
+            "periodSeconds": 2,
+            "timeoutSeconds": 5,
+        },
     }
 
 
@@ -148,7 +163,7 @@ def _init_containers(
     sd: SpeculativeDeployment, operator: OperatorFacts, profiles: bool
 ) -> list[dict[str, Any]]:
     package = _mount(names.VOLUME_PACKAGE, names.ENGINE_PACKAGE)
-    modules = ["specpilot_engine.scheduler", *(["specpilot_engine.profiler"] if profiles else [])]
+    modules = ["specpilot_engine.scheduler", *(["specpilot_engine.profiler.__main__"] if profiles else [])]
     return [
         {
             "name": v.INIT_CONTAINER,
@@ -219,14 +234,6 @@ def _mounts(speculates: bool) -> list[dict[str, Any]]:
 
 def _mount(volume: str, path: str, **more: bool) -> dict[str, Any]:
     return {"name": volume, "mountPath": path, **more}
-
-
-def _profiler_ready() -> dict[str, Any]:
-    return {
-        "httpGet": {"path": READY_PATH, "port": names.PORT_NAME_PROFILER},
-        "periodSeconds": 2,
-        "timeoutSeconds": 5,
-    }
 
 
 def _health() -> dict[str, Any]:

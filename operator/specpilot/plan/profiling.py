@@ -14,9 +14,7 @@ from specpilot.plan.fingerprint import request_key
 from specpilot.plan.inputs import Inputs, ProfileIn
 from specpilot.plan.labels import PROFILING, labels
 from specpilot.plan.limits import limits
-from specpilot.plan.merge import merge
-from specpilot.plan.pods import profiler_container, serving_template
-from specpilot.plan.protect import split
+from specpilot.plan.pods import serving_template
 from specpilot.plan.revision import newest, rendering
 from specpilot_engine.protocol import ProfileRequest
 
@@ -90,11 +88,20 @@ def profile_job(sd: SpeculativeDeployment, inputs: Inputs) -> dict[str, Any]:
     The user's other containers become sidecars too, or the Job would never end. Requires a request."""
     request = inputs.profiling.request
     assert request is not None
-    template = serving_template(sd, rendering(inputs.revision or newest()), inputs.operator, None)
+    template = serving_template(sd, rendering(inputs.revision or newest()), inputs.operator, request)
     pod = dict(template["spec"])
-    sidecars = sorted(pod["containers"], key=lambda c: c["name"] == v.ENGINE_CONTAINER)
-    pod["initContainers"] = [*pod.get("initContainers", []), *(_sidecar(c) for c in sidecars)]
-    pod["containers"] = [_overlaid(sd, profiler_container(sd, request))]
+    beside = [c for c in pod["containers"] if c["name"] not in (v.ENGINE_CONTAINER, v.PROFILER_CONTAINER)]
+    engine, profiler = (
+        next(c for c in pod["containers"] if c["name"] == name)
+        for name in (v.ENGINE_CONTAINER, v.PROFILER_CONTAINER)
+    )
+    # The engine's startup probe stays: it holds the profiler back until the engine answers.
+    sidecars = [*beside, _without(engine, "readinessProbe", "livenessProbe", "lifecycle")]
+    pod["initContainers"] = [
+        *pod.get("initContainers", []),
+        *({**c, "restartPolicy": "Always"} for c in sidecars),
+    ]
+    pod["containers"] = [_without(profiler, "readinessProbe")]
     pod["restartPolicy"] = "Never"
     pod["terminationGracePeriodSeconds"] = _GRACE_SECONDS
     metadata = {**template["metadata"], "labels": {**template["metadata"]["labels"]}}
@@ -117,16 +124,5 @@ def profile_job(sd: SpeculativeDeployment, inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def _sidecar(container: dict[str, Any]) -> dict[str, Any]:
-    # The startup probe stays: it holds the profiler back until the engine answers.
-    dropped = (
-        ("readinessProbe", "livenessProbe", "lifecycle") if container["name"] == v.ENGINE_CONTAINER else ()
-    )
-    return {**{k: x for k, x in container.items() if k not in dropped}, "restartPolicy": "Always"}
-
-
-def _overlaid(sd: SpeculativeDeployment, container: dict[str, Any]) -> dict[str, Any]:
-    for theirs in (split(sd.spec)[0].get("spec") or {}).get("containers") or []:
-        if theirs.get("name") == v.PROFILER_CONTAINER:
-            return merge(container, theirs)
-    return container
+def _without(container: dict[str, Any], *fields: str) -> dict[str, Any]:
+    return {k: value for k, value in container.items() if k not in fields}

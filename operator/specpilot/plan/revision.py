@@ -44,8 +44,9 @@ def rendering(revision: str) -> Rendering:
 
 
 def spec_hash(sd: SpeculativeDeployment) -> str:
-    """Of the part of the spec that pods come from: what may change without a restart is left out."""
-    spec = sd.spec.to_json()
+    """Of the part of the spec that pods come from: what may change without a restart is left out, and so
+    is what equals its default, or a field that a later version adds would look like a change."""
+    spec = sd.spec.model_dump(by_alias=True, exclude_defaults=True, mode="json")
     return digest({k: spec.get(k) for k in ("model", "engine", "parallelism", "podTemplate", "speculation")})
 
 

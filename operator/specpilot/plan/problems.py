@@ -1,0 +1,37 @@
+"""What is wrong with an object that only rendering it shows; admission cannot see most of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.api.validate import Problem, Severity
+from specpilot.api.vocabulary import Reason
+from specpilot.plan.env import environment_problems
+from specpilot.plan.profiling import devices_wanted
+from specpilot.plan.protect import split
+
+
+def problems(sd: SpeculativeDeployment) -> list[Problem]:
+    """Every part of the spec that `render` leaves out because it is the operator's, and what else will
+    not work. What is rendered meanwhile is sound, so serving need not stop for them."""
+    return list(_found(sd))
+
+
+def _found(sd: SpeculativeDeployment) -> Iterator[Problem]:
+    spec = sd.spec
+    token = spec.model.token_secret is not None
+    for path, message in environment_problems(spec.engine.env, "spec.engine.env", token):
+        yield Problem(path, f"{path}: {message}")
+    for refused in split(spec)[1]:
+        yield Problem(refused.path, f"{refused.path}: {refused.message}", Reason.INVALID_POD_TEMPLATE)
+    ranks = spec.parallelism.tensor * spec.parallelism.pipeline * spec.parallelism.data
+    devices = devices_wanted(spec)
+    if devices and sum(devices.values()) < ranks:
+        asked = ", ".join(f"{count} {name}" for name, count in devices.items())
+        yield Problem(
+            "spec.parallelism",
+            f"spec.parallelism needs {ranks} devices in a pod, but spec.podTemplate asks for {asked}: raise one"
+            " or lower the other",
+            severity=Severity.WARNING,
+        )
