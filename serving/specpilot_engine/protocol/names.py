@@ -1,0 +1,49 @@
+"""Ports, paths, environment variables and series: every name that crosses."""
+
+from __future__ import annotations
+
+PORT = 9101  # of the engine package inside the engine process: GET METRICS_PATH, STATE_PATH, STEPS_PATH
+PROFILER_PORT = 9102  # of the profiler beside it: GET PROFILE_PATH, READY_PATH
+METRICS_PATH, STATE_PATH, STEPS_PATH = "/metrics", "/v1/state", "/v1/steps"
+PROFILE_PATH, READY_PATH = "/v1/profile", "/ready"
+
+# Environment of the engine container, set by the plan and read by the engine package.
+ENV_SCHEDULE_FILE = "SPECPILOT_SCHEDULE_FILE"
+ENV_OVERRIDE_FILE = "SPECPILOT_OVERRIDE_FILE"  # a schedule that wins while it is younger than OVERRIDE_TTL
+ENV_PORT = "SPECPILOT_PORT"
+ENV_SIM = "SPECPILOT_SIM"  # the simulated engine's truth as JSON (specpilot_engine.sim); vLLM ignores it
+# Environment of the profiler container, which runs beside the engine in the same pod.
+ENV_PROFILE = "SPECPILOT_PROFILE"  # what to measure, a ProfileRequest as JSON
+ENV_PROFILE_FILE = "SPECPILOT_PROFILE_FILE"  # where measured points are kept, resumable
+ENV_PROFILER_PORT = "SPECPILOT_PROFILER_PORT"
+ENV_ENGINE_URL = "SPECPILOT_ENGINE_URL"  # the engine's OpenAI API, e.g. http://127.0.0.1:8000
+
+# The profiler touches its override while it works: one left behind by a profiler that died must not
+# hold a depth for ever.
+OVERRIDE_TTL = 15.0  # seconds since the file's mtime
+
+# Exported series. At most 64 a replica: cells of (k, batch bucket) are bounded by MAX_CELLS.
+MAX_CELLS = 10
+BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # upper edges of running requests in a step
+M_LIVE = "specpilot_live_tuning"  # gauge 0/1, label reason ("" when live)
+M_GENERATION = "specpilot_schedule_generation"  # gauge: generation in force
+M_STEPS = "specpilot_steps_total"  # clean decode steps, labels k, batch
+M_SECONDS = "specpilot_step_seconds_total"  # their time
+M_REQUESTS = "specpilot_step_requests_total"  # running requests summed over them
+M_EMITTED = "specpilot_emitted_tokens_total"  # tokens emitted in them
+M_CONTEXT = "specpilot_step_context_tokens_total"  # context tokens summed over requests of clean steps
+M_ALL_STEPS = "specpilot_engine_steps_total"  # every step, clean or not
+M_DRAFTED = (
+    "specpilot_drafted_tokens_total"  # requests whose draft had this position, label position (0-based)
+)
+M_ACCEPTED = "specpilot_accepted_tokens_total"  # of those, accepted at this position
+M_EXPLORED_STEPS = "specpilot_exploration_steps_total"  # steps taken to explore
+M_EXPLORATION = "specpilot_exploration_share"  # gauge: share of goodput that exploring cost lately
+
+
+def bucket(batch: int) -> int:
+    """The batch bucket, by its upper edge, that a step with `batch` running requests counts in."""
+    for edge in BUCKETS:
+        if batch <= edge:
+            return edge
+    return BUCKETS[-1]

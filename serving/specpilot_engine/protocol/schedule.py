@@ -1,0 +1,164 @@
+"""The schedule file (operator → engine) and the state document (engine → operator, the acknowledgement)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+SCHEDULE_VERSION = 1
+SCHEDULE_KEY = "schedule.json"  # key in the ConfigMap, name of the file in its volume
+MAX_TOKENS = 32  # no drafter in use drafts deeper; bounds what a bad file can ask for
+
+
+class ScheduleError(ValueError):
+    """The schedule text cannot be used; the message says which field and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Draft `tokens` per request while at most `up_to` requests run."""
+
+    up_to: int
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """How much the engine may spend on steps at another depth than the schedule's.
+
+    `price` is the share of goodput that exploring may cost (0 turns it off), `tokens` the depth to
+    explore, and `cost` the operator's present estimate of the share of one step's goodput lost by
+    exploring once, by which the engine turns the price into a number of steps: it explores at most
+    a share price/cost of its steps.
+    """
+
+    price: float = 0.0
+    tokens: int = 0
+    cost: float = 1.0
+    max_batch: int = 0  # explore only while at most so many requests run (graphs, token budget)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Draft depth by number of running requests; beyond the last step its depth holds."""
+
+    generation: int
+    steps: tuple[Step, ...]
+    exploration: Exploration = Exploration()
+
+    def tokens_at(self, batch: int) -> int:
+        """Depth in force with `batch` running requests."""
+        for step in self.steps:
+            if batch <= step.up_to:
+                return step.tokens
+        return self.steps[-1].tokens
+
+    def as_vllm(self) -> list[tuple[int, int, int]]:
+        """`num_speculative_tokens_per_batch_size`: [[first, last, k], …]."""
+        rows, first = [], 1
+        for step in self.steps:
+            rows.append((first, step.up_to, step.tokens))
+            first = step.up_to + 1
+        return rows
+
+    def body(self) -> dict[str, Any]:
+        x = self.exploration
+        return {
+            "version": SCHEDULE_VERSION,
+            "generation": self.generation,
+            "schedule": [{"upTo": s.up_to, "tokens": s.tokens} for s in self.steps],
+            "exploration": {"price": x.price, "tokens": x.tokens, "cost": x.cost, "maxBatch": x.max_batch},
+        }
+
+    @property
+    def hash(self) -> str:
+        """Sixteen hex digits over the whole content, generation included."""
+        return _digest(self.body())
+
+    def dump(self) -> str:
+        """The file's text: canonical JSON, so that equal schedules are equal bytes."""
+        return canonical({**self.body(), "hash": self.hash})
+
+
+def canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:16]
+
+
+def parse_schedule(text: str, max_tokens: int = MAX_TOKENS) -> Schedule:
+    """Read a schedule file.
+
+    Raises ScheduleError for anything but a complete, valid file of this version: a half-written or
+    hand-edited one must leave the schedule in force untouched.
+    """
+    try:
+        doc = json.loads(text)
+    except ValueError as e:
+        raise ScheduleError(f"not JSON: {e}") from None
+    if not isinstance(doc, dict):
+        raise ScheduleError("not a JSON object")
+    if doc.get("version") != SCHEDULE_VERSION:
+        raise ScheduleError(f"version {doc.get('version')!r} is not {SCHEDULE_VERSION}")
+    steps = _steps(doc.get("schedule"), max_tokens)
+    x = doc.get("exploration") or {}
+    if not isinstance(x, dict):
+        raise ScheduleError("exploration is not an object")
+    exploration = Exploration(
+        _number(x, "price", 0.0, 0.0, 1.0),
+        int(_number(x, "tokens", 0, 0, max_tokens)),
+        _number(x, "cost", 1.0, 0.0, 1e6),
+        int(_number(x, "maxBatch", 0, 0, 1e9)),
+    )
+    schedule = Schedule(int(_number(doc, "generation", -1, 0, 2**53)), steps, exploration)
+    if doc.get("hash") != schedule.hash:
+        raise ScheduleError("hash does not match the content")
+    return schedule
+
+
+def _steps(rows: Any, max_tokens: int) -> tuple[Step, ...]:
+    if not isinstance(rows, list) or not rows:
+        raise ScheduleError("schedule is not a list with at least one step")
+    steps: list[Step] = []
+    for i, row in enumerate(rows):
+        if not isinstance(row, dict):
+            raise ScheduleError(f"schedule[{i}] is not an object")
+        step = Step(
+            int(_number(row, "upTo", 0, 1, 1e9, f"schedule[{i}]")),
+            int(_number(row, "tokens", -1, 0, max_tokens, f"schedule[{i}]")),
+        )
+        if steps and step.up_to <= steps[-1].up_to:
+            raise ScheduleError(f"schedule[{i}].upTo must be above the step before it")
+        steps.append(step)
+    return tuple(steps)
+
+
+def _number(obj: dict[str, Any], key: str, default: float, low: float, high: float, where: str = "") -> float:
+    value = obj.get(key, default)
+    name = f"{where}.{key}" if where else key
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise ScheduleError(f"{name} must be a number from {low:g} to {high:g}, not {value!r}")
+    return value
+
+
+def state_document(
+    live: bool, reason: str, schedule: Schedule | None, file_error: str, versions: dict[str, str]
+) -> dict[str, Any]:
+    """What GET STATE_PATH answers; `schedule` is what the scheduler really uses at its next step.
+
+    `live` False with a `reason` means the engine runs as stock vLLM with its start-up schedule.
+    `fileError` names what is wrong with the file on disk while an earlier schedule stays in force.
+    """
+    return {
+        "live": live,
+        "reason": reason,
+        "generation": schedule.generation if schedule else None,
+        "hash": schedule.hash if schedule else None,
+        "schedule": schedule.body()["schedule"] if schedule else None,
+        "fileError": file_error,
+        "versions": versions,
+    }
