@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -117,9 +117,14 @@ class Metrics:
                 scrape.append(t)
         for t, scraped in zip(scrape, await _all(self._pods.counters, scrape), strict=True):
             pods[t.key] = _scraped(scraped, pods.get(t.key))
-        self._absent = {t.key: self._absent[t.key] for t in targets if t.key in self._absent}
         errors = {name: a if isinstance(a, MetricsError) else None for name, a in answers.items()}
         return Reading(self._remember(pods), errors)
+
+    def keep(self, pods: Collection[PodKey]) -> None:
+        """Forget all other pods. A read names only those that are due, so it cannot tell who is gone."""
+        for known in (self._absent, self._missed, self._last):
+            for key in known.keys() - set(pods):
+                del known[key]
 
     async def states(self, targets: Sequence[Target]) -> Mapping[PodKey, StateAnswer | MetricsError]:
         """What schedule each pod runs, or why it could not be asked. Never raises."""
@@ -148,19 +153,17 @@ class Metrics:
     def _remember(self, pods: Mapping[PodKey, PodReading]) -> dict[PodKey, PodReading]:
         """Count misses, and keep counters from going back in time, as they would from a scrape to an
         older sample of Prometheus."""
-        missed: dict[PodKey, int] = {}
-        last: dict[PodKey, Counters] = {}
         told: dict[PodKey, PodReading] = {}
         for key, reading in pods.items():
             counters, before = reading.counters, self._last.get(key)
             if counters is None:
-                missed[key] = self._missed.get(key, 0) + 1
+                self._missed[key] = self._missed.get(key, 0) + 1
             elif before is not None and before.life == counters.life and counters.at < before.at:
                 counters = before
-            if (newest := counters or before) is not None:
-                last[key] = newest
-            told[key] = replace(reading, counters=counters, missed=missed.get(key, 0))
-        self._missed, self._last = missed, last
+            if counters is not None:
+                self._missed.pop(key, None)
+                self._last[key] = counters
+            told[key] = replace(reading, counters=counters, missed=self._missed.get(key, 0))
         return told
 
 
