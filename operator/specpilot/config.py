@@ -84,6 +84,9 @@ class Config(_Section):
     engine_image: Annotated[str, Field(min_length=1)] = "ghcr.io/specpilot/specpilot:latest"
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     network_policy: bool = False
+    scrape_namespaces: list[str] = Field(
+        [], description="With networkPolicy: whence the engine package's port may be scraped too."
+    )
     prometheus: list[PrometheusEndpoint] = []
     tick: Annotated[float, Field(gt=0)] = Field(5, description="How often due deployments are looked for.")
     missed_ticks: Annotated[int, Field(ge=1)] = Field(

@@ -98,5 +98,5 @@ def test_a_pod_that_is_being_deleted_is_not_ready() -> None:
 def test_a_restarted_container_is_another_life() -> None:
     first = pod(containerStatuses=[{"name": "vllm", "containerID": "containerd://1"}])
     second = pod(containerStatuses=[{"name": "vllm", "containerID": "containerd://2"}])
-    assert life_of(first, "vllm") == "u/containerd://1"
-    assert life_of(second, "vllm") != life_of(first, "vllm")
+    assert life_of(first) == "u/containerd://1"
+    assert life_of(second) != life_of(first)

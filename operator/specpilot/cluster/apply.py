@@ -6,10 +6,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from specpilot.api.vocabulary import LABEL_MANAGED_BY, MANAGER
 from specpilot.cluster.client import Cluster
 from specpilot.cluster.errors import Invalid
 from specpilot.cluster.kinds import DEPLOYMENT, JOB, kind_of
-from specpilot.cluster.ownership import is_current, stamped
+from specpilot.cluster.ownership import is_current
+from specpilot.plan.hashing import stamped
 
 Body = dict[str, Any]
 Ref: TypeAlias = tuple[str, str]
@@ -53,17 +55,26 @@ async def apply_plan(
     found = {ref(body): await _adoptable(cluster, body, observed, owner_uid) for body in stale}
     stale = [body for body in stale if _differs(body, found[ref(body)])]
     for body in stale:
-        if body["kind"] in _WITH_POD_TEMPLATE:
+        if body["kind"] in _WITH_POD_TEMPLATE and not (body["kind"] == JOB.name and found[ref(body)]):
             await _try(cluster, body)
     for body in stale:
-        outcome.applied.append(await cluster.apply(body))
+        old = found[ref(body)]
+        if body["kind"] == JOB.name and old is not None:
+            # A Job's template cannot change: its deletion event brings us back, to create it anew.
+            await _delete(cluster, old, outcome)
+        else:
+            outcome.applied.append(await cluster.apply(body))
     names = {ref(body) for body in wanted} | set(keep)
     for key, body in observed.items():
         if key not in names and _owned(body, owner_uid) and not body["metadata"].get("deletionTimestamp"):
-            meta = body["metadata"]
-            await cluster.delete(kind_of(body), meta["namespace"], meta["name"], meta["uid"])
-            outcome.deleted.append(body)
+            await _delete(cluster, body, outcome)
     return outcome
+
+
+async def _delete(cluster: Cluster, body: Body, outcome: Outcome) -> None:
+    meta = body["metadata"]
+    await cluster.delete(kind_of(body), meta["namespace"], meta["name"], meta["uid"])
+    outcome.deleted.append(body)
 
 
 def _differs(body: Body, observed: Body | None) -> bool:
@@ -91,7 +102,13 @@ async def _adoptable(
 
 
 def _owned(body: Body, owner_uid: str) -> bool:
-    return any(o.get("uid") == owner_uid for o in body["metadata"].get("ownerReferences") or [])
+    """Ours by owner, or left behind without an owner by a deletion that orphaned it."""
+    meta = body["metadata"]
+    owners = meta.get("ownerReferences") or []
+    if any(o.get("uid") == owner_uid for o in owners):
+        return True
+    orphan = not any(o.get("controller") for o in owners)
+    return orphan and (meta.get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGER
 
 
 async def _try(cluster: Cluster, body: Body) -> None:

@@ -7,7 +7,6 @@ takes it out of our set.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -20,17 +19,8 @@ _NOT_FIELDS = ("apiVersion", "kind")
 _NOT_FIELDS_OF_METADATA = ("name", "namespace")
 
 
-def stamped(body: Body) -> Body:
-    """A copy that carries the hash of its own content as an annotation."""
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    meta = body["metadata"]
-    annotations = {**(meta.get("annotations") or {}), ANNOTATION_HASH: digest}
-    return {**body, "metadata": {**meta, "annotations": annotations}}
-
-
 def is_current(desired: Body, observed: Body) -> bool:
-    """Whether applying `desired` (a stamped body) would change nothing of `observed`."""
+    """Whether applying `desired` (stamped with its hash) would change nothing of `observed`."""
     recorded = (observed["metadata"].get("annotations") or {}).get(ANNOTATION_HASH)
     if recorded != desired["metadata"]["annotations"][ANNOTATION_HASH]:
         return False

@@ -10,7 +10,6 @@ from typing import Any
 
 import structlog
 
-from specpilot.api.vocabulary import ENGINE_CONTAINER
 from specpilot.cluster.client import Cluster
 from specpilot.cluster.pods import nudge
 from specpilot.config import Acknowledgement
@@ -66,9 +65,13 @@ class Acknowledgements:
 
     def status(self, following: Following) -> Acknowledged:
         """What is known now."""
-        known = [self._answers.get(life_of(pod, ENGINE_CONTAINER)) for pod in following.pods]
+        known = [self._answers.get(life_of(pod)) for pod in following.pods]
         current = sum(a is not None and a.hash == following.schedule.hash for a in known)
         return Acknowledged(len(known), current, tuple(a for a in known if a is not None))
+
+    def overdue(self, key: Key) -> bool:
+        """Whether the engines of `key` have not acknowledged in the time that they were given."""
+        return key in self._rest
 
     def changed(self, key: Key) -> None:
         """A new schedule has just been written."""
@@ -104,7 +107,7 @@ class Acknowledgements:
 
     def _settled(self, pod: Body, schedule: Schedule) -> bool:
         """An engine that runs as stock vLLM has nothing to acknowledge."""
-        answer = self._answers.get(life_of(pod, ENGINE_CONTAINER))
+        answer = self._answers.get(life_of(pod))
         return answer is not None and (not answer.live or answer.hash == schedule.hash)
 
     async def _follow(self, key: Key) -> None:
@@ -141,7 +144,7 @@ class Acknowledgements:
     def _to_nudge(self, key: Key, pod: Body, nudged: Mapping[str, float], now: float) -> bool:
         """After a change every pod, at once and then each second; a pod that merely joined, only when it
         says that it runs another schedule: it usually has read the present one at its start."""
-        life = life_of(pod, ENGINE_CONTAINER)
+        life = life_of(pod)
         if now - nudged.get(life, float("-inf")) < self._settings.nudge:
             return False
         return key in self._changed_at or life in self._answers
@@ -150,7 +153,7 @@ class Acknowledgements:
         if not pods:
             return
         at = time.monotonic()
-        nudged.update({life_of(pod, ENGINE_CONTAINER): at for pod in pods})
+        nudged.update({life_of(pod): at for pod in pods})
         names = [(pod["metadata"]["namespace"], pod["metadata"]["name"]) for pod in pods]
         # A repeated value would be no change, and only a change makes a kubelet look.
         errors = await nudge(self._cluster, names, f"{schedule.hash}.{time.time_ns() // 10**6}")
@@ -183,4 +186,4 @@ def target_of(pod: Body, **more: Any) -> Target | None:
     meta = pod["metadata"]
     if not ip:
         return None
-    return Target(meta["namespace"], meta["name"], life_of(pod, ENGINE_CONTAINER), ip, **more)
+    return Target(meta["namespace"], meta["name"], life_of(pod), ip, **more)

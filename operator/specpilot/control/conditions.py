@@ -21,6 +21,7 @@ Status = Literal["True", "False", "Unknown"]
 class Speculation:
     """What the engines really do; None where it is not known (yet)."""
 
+    drafter: bool = True  # False: the spec has none
     depth: int | None = None  # deepest step of the schedule in force
     drafted: bool | None = None  # whether drafts were counted where the schedule wants some
     live: bool | None = None  # False: an engine runs as stock vLLM
@@ -119,12 +120,21 @@ def _scaled_to_zero(f: Facts) -> Verdict | None:
 
 def _serving(f: Facts) -> Verdict | None:
     r = f.rollout
-    return Verdict("True", Reason.SERVING) if r.exists and r.ready >= r.wanted and not f.problem else None
+    return Verdict("True", Reason.SERVING) if r.exists and r.ready >= r.wanted else None
+
+
+def _not_applied(f: Facts) -> Verdict | None:
+    if f.problem is None:
+        return None
+    r = f.rollout
+    return Verdict(
+        "False", f.problem.reason, f"this spec is not served; {r.ready} pods of an earlier one are"
+    )
 
 
 def _rolling_ready(f: Facts) -> Verdict | None:
     r = f.rollout
-    if r.complete or not r.exists or f.problem:
+    if r.complete or not r.exists:
         return None
     return Verdict("False", Reason.ROLLING_OUT, f"{r.ready} of {r.wanted} pods of this generation serve")
 
@@ -165,6 +175,12 @@ def _not_live(f: Facts) -> Verdict | None:
     return Verdict("False" if s.drafted is False else "True", Reason.LIVE_TUNING_OFF, message)
 
 
+def _no_drafter(f: Facts) -> Verdict | None:
+    if f.speculation.drafter:
+        return None
+    return Verdict("False", Reason.DEPTH_ZERO, "spec.speculation.method is None")
+
+
 def _depth_zero(f: Facts) -> Verdict | None:
     return (
         Verdict("False", Reason.DEPTH_ZERO, "drafting does not pay at any load")
@@ -196,10 +212,10 @@ def _finding(get: Callable[[Facts], Finding | None]) -> Policy:
 
 
 CHAINS: dict[Condition, tuple[Policy, ...]] = {
-    Condition.READY: (_held, _scaled_to_zero, _serving, _rolling_ready, _not_ready),
+    Condition.READY: (_not_applied, _held, _scaled_to_zero, _serving, _rolling_ready, _not_ready),
     Condition.PROGRESSING: (_blocked, _deadline, _waits, _rolled_out, _rolling),
     Condition.DEGRADED: (_no_plan, _troubled, _stuck, _as_expected),
-    Condition.SPECULATING: (_not_live, _depth_zero, _drafting, _no_drafts),
+    Condition.SPECULATING: (_no_drafter, _not_live, _depth_zero, _drafting, _no_drafts),
     Condition.PROFILED: (_finding(lambda f: f.profile),),
     Condition.TUNED: (_finding(lambda f: f.tuning),),
     Condition.METRICS_AVAILABLE: (_finding(lambda f: f.metrics),),

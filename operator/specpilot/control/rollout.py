@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from specpilot.api.vocabulary import Reason
+from specpilot.api.vocabulary import ENGINE_CONTAINER, Reason
 
 Body = dict[str, Any]
 
@@ -101,10 +101,10 @@ def is_ready(pod: Body) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
-def life_of(pod: Body, container: str) -> str:
-    """Changes whenever a container's counters start again: the pod's uid and the container's id."""
+def life_of(pod: Body) -> str:
+    """Changes whenever an engine's counters start again: the pod's uid and its container's id."""
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
-    found: Body = next((c for c in statuses if c["name"] == container), {})
+    found: Body = next((c for c in statuses if c["name"] == ENGINE_CONTAINER), {})
     return f"{pod['metadata'].get('uid', '')}/{found.get('containerID', '')}"
 
 

@@ -99,7 +99,7 @@ class Store:
         """The SpeculativeDeployment itself."""
         return self._objects.get(MAIN, {}).get(key)
 
-    def keys(self) -> list[Key]:
+    def mains(self) -> list[Key]:
         """Every SpeculativeDeployment, in a stable order."""
         return sorted(self._objects.get(MAIN, {}))
 

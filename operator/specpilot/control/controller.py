@@ -1,0 +1,139 @@
+"""All loops of a leading operator, and how they share caches and queue."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from specpilot.cluster.client import Cluster
+from specpilot.cluster.devices import Devices
+from specpilot.cluster.errors import ClusterError
+from specpilot.cluster.events import Events
+from specpilot.cluster.kinds import Kind
+from specpilot.config import Config
+from specpilot.control.acknowledge import Acknowledgements
+from specpilot.control.profiles import Profiles, profiler_runs
+from specpilot.control.queue import Retry, WorkQueue
+from specpilot.control.reconcile import Reconciler
+from specpilot.control.retune import Retuner
+from specpilot.control.rollout import life_of
+from specpilot.control.store import Key, Store
+from specpilot.control.sync import resync
+from specpilot.control.telemetry import Telemetry
+from specpilot.metrics.source import Metrics
+from specpilot.plan.fingerprint import fingerprint
+from specpilot.plan.inputs import OperatorFacts
+
+log = structlog.get_logger(__name__)
+
+PROFILE_PERIOD = 1.0  # seconds between two looks at profilers that measure
+
+
+class Controller:
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        metrics: Metrics,
+        config: Config,
+        facts: OperatorFacts,
+        kinds: tuple[Kind, ...],
+        telemetry: Telemetry,
+    ) -> None:
+        self._cluster, self._store, self._metrics, self._config = cluster, store, metrics, config
+        self._kinds, self._telemetry = kinds, telemetry
+        self.queue: WorkQueue[Key] = WorkQueue()
+        events = Events(cluster, config.identity)
+        self._reconciler = Reconciler(cluster, store, events, Devices(cluster), facts, telemetry)
+        self._acknowledgements = Acknowledgements(
+            cluster, metrics, config.acknowledgement, telemetry, self._reconciler.look, self.queue.add
+        )
+        self._reconciler.acknowledgements = self._acknowledgements
+        self._retuner = Retuner(
+            cluster, store, metrics, events, self._reconciler, telemetry, config.missed_ticks, self.changed
+        )
+        self._profiles = Profiles(cluster, metrics, store)
+
+    def changed(self, keys: set[Key]) -> None:
+        """Something that these objects depend on is another now."""
+        for key in keys:
+            self.queue.add(key)
+
+    async def work(self) -> None:
+        """Everything that writes; runs until cancelled, and only while this replica leads."""
+        self._telemetry.leading.set(1)
+        self.changed(set(self._store.mains()))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.queue.run(self._reconcile, self._config.workers))
+                group.create_task(self._every(self._config.tick, self._tick, "retune"))
+                group.create_task(self._every(PROFILE_PERIOD, self._read_profiles, "profile"))
+        finally:
+            await self._acknowledgements.aclose()
+            self._telemetry.leading.set(0)
+
+    async def keep_in_step(self) -> None:
+        """Compare the caches with full lists now and then; standbys do it too."""
+        await asyncio.sleep(self._config.resync)
+        await self._every(self._config.resync, self._resync, "resync")
+
+    async def _every(self, period: float, do: Callable[[], Awaitable[None]], what: str) -> None:
+        """Start to start, so that a slow round does not stretch the next; an error ends one round only."""
+        while True:
+            started = time.monotonic()
+            try:
+                await do()
+            except ClusterError as e:
+                self._telemetry.errors.labels(what).inc()
+                log.warning(what, error=e.message)
+            except Exception:
+                self._telemetry.errors.labels(what).inc()
+                log.exception(what)
+            await asyncio.sleep(max(0.0, started + period - time.monotonic()))
+
+    async def _reconcile(self, key: Key) -> None:
+        try:
+            await self._reconciler.reconcile(key)
+        except Retry:
+            self._telemetry.reconciles.labels("retried").inc()
+            raise
+        self._telemetry.reconciles.labels("ok").inc()
+
+    async def _tick(self) -> None:
+        lives: set[str] = set()
+        pods: set[tuple[str, str]] = set()
+        mains = self._store.mains()
+        for key in mains:
+            for pod in self._store.pods(key):
+                lives.add(life_of(pod))
+                pods.add((key[0], pod["metadata"]["name"]))
+        self._telemetry.objects.set(len(mains))
+        self._acknowledgements.keep(lives)
+        self._metrics.keep(pods)
+        await self._retuner.tick()
+
+    async def _read_profiles(self) -> None:
+        active = [
+            (key, live) for key, live in self._reconciler.lives.items() if live.choice and live.choice.active
+        ]
+        for key, live in active:
+            sd = live.parsed.sd if live.parsed else None
+            pods = [pod for pod in self._store.pods(key) if profiler_runs(pod)]
+            if sd is None or not pods or live.identity is None:
+                continue
+            of = fingerprint(sd.spec, live.identity.image_digest, live.identity.gpu)
+            try:
+                finished = await self._profiles.read(sd, pods, of, time.time())
+            except ClusterError as e:
+                self._telemetry.errors.labels("profile").inc()
+                log.warning("profile not written", namespace=key[0], name=key[1], error=e.message)
+                continue
+            if finished:
+                self._profiles.forget(key)
+                self.queue.add(key)
+
+    async def _resync(self) -> None:
+        self.changed(await resync(self._cluster, self._store, self._kinds, self._config.watch_namespaces))

@@ -1,0 +1,54 @@
+"""What the operator keeps in memory about one SpeculativeDeployment; all of it can be lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.api.status import LastDecision
+from specpilot.control.conditions import Finding, Speculation
+from specpilot.control.profile_choice import Choice, Identity
+from specpilot.control.rollout import Trouble
+from specpilot.control.step import Evidence
+from specpilot.decide.memory import Memory
+from specpilot.decide.tuner import Settings
+from specpilot_engine.protocol import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """One generation of the object, read: `sd` None where it cannot be served, with the reason."""
+
+    version: str
+    sd: SpeculativeDeployment | None
+    problem: Trouble | None = None
+    complaints: tuple[Trouble, ...] = ()
+    warnings: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A plan that the API server refused, so that it is not tried again with every event."""
+
+    plan: str  # hash over the plan
+    trouble: Trouble
+    until: float  # monotonic
+
+
+@dataclass(slots=True)
+class Live:
+    uid: str
+    parsed: Parsed | None = None
+    settings: tuple[str, Settings] | None = None  # by the parsed version: the graph map takes a moment
+    evidence: Evidence | None = None  # None until the tuner's ConfigMap has been read
+    persisted: Memory = field(default_factory=Memory)
+    recommended: tuple[Step, ...] = ()
+    choice: Choice | None = None
+    identity: Identity | None = None
+    due_at: float = 0.0  # monotonic
+    tuning: Finding | None = None
+    metrics: Finding | None = None
+    speculation: Speculation = field(default_factory=Speculation)
+    undrafted: int = 0  # ticks in a row with traffic at a depth above 0 and no draft
+    decision: LastDecision | None = None  # not yet in the status
+    refused: Refused | None = None

@@ -1,0 +1,75 @@
+"""What a profile's choice depends on beyond the caches: devices and the images that pods really run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.api.vocabulary import Reason
+from specpilot.cluster.apply import Ref
+from specpilot.cluster.devices import Devices
+from specpilot.control import read
+from specpilot.control.conditions import Finding
+from specpilot.control.live import Live
+from specpilot.control.profile_choice import Choice, Identity, choose
+from specpilot.control.rollout import trouble_of
+from specpilot.control.store import Key, Store
+from specpilot.plan import names
+from specpilot.plan.labels import PROFILING
+from specpilot.plan.profiling import devices_wanted
+from specpilot.plan.revision import is_current
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """One object's present state, from the caches."""
+
+    key: Key
+    body: Body
+    sd: SpeculativeDeployment
+    live: Live
+    children: dict[Ref, Body]
+    pods: list[Body]
+
+    def child(self, kind: str, name: str) -> Body | None:
+        return self.children.get((kind, name))
+
+
+class Measuring:
+    def __init__(self, store: Store, devices: Devices) -> None:
+        self._store, self._devices = store, devices
+
+    async def choose(self, g: Gathered) -> Choice:
+        """The choice of profile for one object as gathered; its identity is kept in its memory."""
+        sd = g.sd
+        deployment = g.child("Deployment", sd.metadata.name)
+        job = g.child("Job", names.profile_job(sd.metadata.name))
+        wanted = devices_wanted(sd.spec)
+        first = job is None and not (deployment and is_current(deployment, sd))
+        free = False
+        if first and wanted and sd.spec.profiling.where == "Auto":
+            # Beside the serving pods, of which those that run hold their devices already.
+            missing = sd.spec.replicas - len(read.serving(g.pods))
+            free = await self._devices.room(wanted) > max(0, missing)
+        g.live.identity = await self.identity(sd, g.pods) or g.live.identity
+        profiles = self._store.profiles(sd.metadata.namespace)
+        choice = choose(sd, profiles, deployment, job, g.live.identity, free)
+        trouble = next(
+            (t for p in g.pods if read.component(p) == PROFILING and (t := trouble_of(p)) is not None), None
+        )
+        if choice.active and trouble is not None:
+            return replace(choice, finding=Finding(Reason.PROFILING, trouble.message))
+        return choice
+
+    async def identity(self, sd: SpeculativeDeployment, pods: list[Body]) -> Identity | None:
+        """Image digest and device of the newest pod that runs this spec's image."""
+        for pod in sorted(pods, key=lambda p: str(p["metadata"].get("creationTimestamp")), reverse=True):
+            asked, image = read.engine_image(pod)
+            node = (pod.get("spec") or {}).get("nodeName")
+            if asked == sd.spec.engine.image and image and node:
+                device = await self._devices.name(node, bool(devices_wanted(sd.spec)))
+                return Identity(image, device)
+        return None

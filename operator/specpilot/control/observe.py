@@ -1,0 +1,82 @@
+"""What one step showed → what the conditions Speculating and Tuned should hear of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from specpilot.api.vocabulary import Reason
+from specpilot.control.acknowledge import Acknowledged
+from specpilot.control.conditions import Finding, Speculation
+from specpilot.control.live import Live
+from specpilot.control.step import Pod, Taken
+from specpilot.estimate.counters import Counters
+from specpilot.estimate.windows import Window
+from specpilot_engine.protocol import Schedule
+
+UNDRAFTED_TICKS = 2  # in a row before drafts are said to be missing: one may straddle a change
+LEAST_STEPS = 16  # clean steps of a window that should have drafted
+
+
+def drafting(
+    live: Live, taken: Taken, schedule: Schedule, counters: Mapping[Pod, Counters]
+) -> tuple[Speculation, int]:
+    """(what engines do, ticks in a row without drafts). Without traffic both stay as they were."""
+    before = live.speculation
+    stock = [c for c in counters.values() if c.live is False]
+    known = [c for c in counters.values() if c.live is not None]
+    is_live = not stock if known else before.live
+    reason = stock[0].live_reason if stock else ""
+    windows = taken.windows.values()
+    drafted, undrafted = before.drafted, live.undrafted
+    if any(_drafts(window) > 0 for window in windows):
+        drafted, undrafted = True, 0
+    elif any(_should_draft(window, schedule) for window in windows):
+        undrafted += 1
+        drafted = False if undrafted >= UNDRAFTED_TICKS else drafted
+    return Speculation(drafted=drafted, live=is_live, live_reason=reason), undrafted
+
+
+def tuning(mode: str, taken: Taken, before: Finding | None) -> Finding | None:
+    """One word for many kinds of holding still: they change with every tick, and nobody would want a
+    status that does. The details of a change stand in lastDecision."""
+    decision = taken.decision
+    if mode == "Observe":
+        return Finding(Reason.OBSERVING, "spec.tuning.mode is Observe: nothing is changed")
+    if mode == "Recommend":
+        if decision.steps_changed:
+            return Finding(Reason.RECOMMENDED, "a better schedule is known: see lastDecision")
+        if before is not None and decision.reason is Reason.WAITING_FOR_EVIDENCE:
+            return before
+    if decision.reason is Reason.WAITING_FOR_EVIDENCE:
+        # After a restart, or while there is no traffic, what was known before still holds.
+        return before
+    return Finding(Reason.HOLDING)
+
+
+def confirmed(found: Finding | None, acknowledged: Acknowledged, overdue: bool) -> Finding | None:
+    """The finding, unless the engines do not do what was found best. `overdue`: they had their time."""
+    stock = next((a for a in acknowledged.answers if not a.live), None)
+    if stock is not None:
+        detail = f": {stock.reason}" if stock.reason else ""
+        return Finding(Reason.LIVE_TUNING_OFF, f"an engine keeps its start-up schedule{detail}")
+    if overdue and acknowledged.current < acknowledged.ready:
+        wrong = next((f": {a.file_error}" for a in acknowledged.answers if a.file_error), "")
+        text = f"{acknowledged.current} of {acknowledged.ready} ready pods run the schedule{wrong}"
+        return Finding(Reason.AWAITING_ACKNOWLEDGEMENT, text)
+    return found
+
+
+def _drafts(window: Window) -> float:
+    if window.drafted:
+        return window.drafted[0]
+    return sum(cell.steps for (depth, _), cell in window.cells.items() if depth > 0)
+
+
+def _should_draft(window: Window, schedule: Schedule) -> bool:
+    """Whether the schedule asks for drafts at the batch sizes that a window has seen."""
+    wanted = sum(
+        cell.steps
+        for cell in window.cells.values()
+        if schedule.tokens_at(max(1, round(cell.requests / cell.steps))) > 0
+    )
+    return wanted >= LEAST_STEPS

@@ -1,0 +1,109 @@
+"""Bodies → what reconciling and retuning go by. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from specpilot.api import policies
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.api.validate import Severity, problems, validate
+from specpilot.api.vocabulary import ENGINE_CONTAINER, LABEL_COMPONENT, Reason
+from specpilot.control.live import Parsed
+from specpilot.control.rollout import Trouble, is_ready
+from specpilot.decide.memory import Memory
+from specpilot.plan import names
+from specpilot.plan.labels import SERVING
+from specpilot.plan.problems import problems as rendering_problems
+from specpilot_engine.protocol import SCHEDULE_KEY, Schedule, ScheduleError, parse_schedule
+
+Body = dict[str, Any]
+
+MEMORY_KEY, RECOMMENDED_KEY = "memory.json", "recommended.json"  # of the tuner's ConfigMap
+
+
+def parse(body: Body) -> Parsed:
+    """The object, or what is wrong with it. What admission refuses may still be here: an object can be
+    older than a rule."""
+    meta = body["metadata"]
+    version = f"{meta.get('generation')}/{meta.get('annotations')}"
+    try:
+        sd = SpeculativeDeployment.parse(body)
+    except ValidationError as e:
+        message = "; ".join(p.message for p in problems(body)) or str(e)
+        return Parsed(version, None, Trouble(Reason.INVALID_SPEC, message))
+    found, rendering = validate(sd.spec), rendering_problems(sd)
+    wrong = [Trouble(p.reason, p.message) for p in policies.NAME if p.violated(sd.metadata.name)]
+    wrong += [Trouble(p.reason, p.message) for p in found if p.severity is Severity.ERROR]
+    if wrong:
+        return Parsed(version, None, Trouble(wrong[0].reason, "; ".join(t.message for t in wrong)))
+    return Parsed(
+        version,
+        sd,
+        complaints=tuple(Trouble(p.reason, p.message) for p in rendering if p.severity is Severity.ERROR),
+        warnings="; ".join(p.message for p in (*found, *rendering) if p.severity is Severity.WARNING),
+    )
+
+
+def schedule_in(config_map: Body | None) -> Schedule | None:
+    """The schedule that a ConfigMap holds; None where there is none that an engine would take."""
+    text = ((config_map or {}).get("data") or {}).get(SCHEDULE_KEY)
+    try:
+        return parse_schedule(text) if isinstance(text, str) else None
+    except ScheduleError:
+        return None
+
+
+def last_generation(config_map: Body | None, body: Body) -> int:
+    """The highest generation that engines may have seen, also where the ConfigMap was deleted or edited."""
+    present = schedule_in(config_map)
+    desired = ((body.get("status") or {}).get("speculation") or {}).get("desired") or {}
+    return max(present.generation if present else 0, int(desired.get("generation") or 0))
+
+
+def fits(schedule: Schedule, depths: Sequence[int]) -> bool:
+    """Whether an engine with these candidates can run every depth of a schedule."""
+    return all(step.tokens in depths for step in schedule.steps)
+
+
+def memory_in(config_map: Body | None) -> Memory:
+    """The tuner's memory; an empty one whose note says why where it cannot be read."""
+    text = ((config_map or {}).get("data") or {}).get(MEMORY_KEY)
+    return Memory.from_json(text) if isinstance(text, str) else Memory()
+
+
+def tuner_map_name(sd: SpeculativeDeployment) -> str:
+    return names.tuner_config_map(sd.metadata.name)
+
+
+def component(pod: Body) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(LABEL_COMPONENT, ""))
+
+
+def serving(pods: Sequence[Body]) -> list[Body]:
+    """Pods of the Deployment, those on their way out aside."""
+    return [p for p in pods if component(p) == SERVING and not p["metadata"].get("deletionTimestamp")]
+
+
+def ready(pods: Sequence[Body]) -> list[Body]:
+    """Serving pods that are ready."""
+    return [p for p in serving(pods) if is_ready(p)]
+
+
+def engine_image(pod: Body) -> tuple[str, str]:
+    """(image as asked for, digest as it runs or "") of a pod's engine, which may be a sidecar."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    asked = next(
+        (
+            c.get("image", "")
+            for c in [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
+            if c["name"] == ENGINE_CONTAINER
+        ),
+        "",
+    )
+    for c in [*(status.get("containerStatuses") or []), *(status.get("initContainerStatuses") or [])]:
+        if c["name"] == ENGINE_CONTAINER and "sha256:" in str(c.get("imageID", "")):
+            return asked, "sha256:" + str(c["imageID"]).rpartition("sha256:")[2]
+    return asked, ""

@@ -1,0 +1,262 @@
+"""One SpeculativeDeployment made true: gather → plan → apply → status."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.api.status import SpeculativeDeploymentStatus
+from specpilot.api.vocabulary import Reason
+from specpilot.cluster.apply import InvalidPodTemplate, Outcome, Ref, apply_plan
+from specpilot.cluster.client import Cluster
+from specpilot.cluster.devices import Devices
+from specpilot.cluster.errors import ClusterError, Forbidden, Invalid, NotFound
+from specpilot.cluster.events import Events
+from specpilot.cluster.status import write_status
+from specpilot.control import read
+from specpilot.control.acknowledge import Acknowledgements, Following
+from specpilot.control.clock import timestamp
+from specpilot.control.conditions import Facts, Finding
+from specpilot.control.live import Live, Refused
+from specpilot.control.measuring import Gathered, Measuring
+from specpilot.control.observe import confirmed
+from specpilot.control.profile_choice import Choice
+from specpilot.control.queue import Retry
+from specpilot.control.rollout import Trouble, rollout_of
+from specpilot.control.status import announcements, refused_status, status_of
+from specpilot.control.step import Evidence, first_schedule, settings
+from specpilot.control.store import Key, Store
+from specpilot.control.telemetry import Telemetry
+from specpilot.decide.tuner import Settings
+from specpilot.plan import names
+from specpilot.plan.arguments import live_support, speculates
+from specpilot.plan.hashing import digest
+from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn
+from specpilot.plan.render import render
+from specpilot.plan.revision import carry_over
+from specpilot_engine.protocol import Schedule, Step
+
+log = structlog.get_logger(__name__)
+Body = dict[str, Any]
+
+REFUSED_SECONDS = 120.0  # before a plan that was refused is tried again without a change: quotas grow
+_NOTHING_TO_DRAFT = Schedule(0, (Step(1, 0),))
+
+
+class Reconciler:
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        events: Events,
+        devices: Devices,
+        facts: OperatorFacts,
+        telemetry: Telemetry,
+    ) -> None:
+        self._cluster, self._store, self._events = cluster, store, events
+        self._measuring = Measuring(store, devices)
+        self._facts, self._telemetry = facts, telemetry
+        self.lives: dict[Key, Live] = {}
+        self.acknowledgements: Acknowledgements  # set by the controller: each of the two calls the other
+
+    async def reconcile(self, key: Key) -> None:
+        """Raises Retry when another attempt may succeed."""
+        body = self._store.main(key)
+        if body is None or body["metadata"].get("deletionTimestamp"):
+            # Its children are the garbage collector's; there is nothing of ours to finish first.
+            self.forget(key)
+            return
+        live = self.live(key, body)
+        assert live.parsed is not None
+        try:
+            if live.parsed.sd is None:
+                await self._refuse(key, body, live)
+            else:
+                await self._serve(self._gather(key, body, live, live.parsed.sd))
+        except NotFound as e:
+            if self._store.main(key) is body:
+                raise Retry(e.message) from None
+        except ClusterError as e:
+            self._telemetry.errors.labels("apply").inc()
+            raise Retry(e.message) from None
+
+    def live(self, key: Key, body: Body) -> Live:
+        """The object's memory, begun anew for a successor of the same name; with its spec read."""
+        live = self.lives.get(key)
+        if live is None or live.uid != body["metadata"]["uid"]:
+            live = self.lives[key] = Live(body["metadata"]["uid"])
+        parsed = read.parse(body) if live.parsed is None else live.parsed
+        meta = body["metadata"]
+        if parsed.version != f"{meta.get('generation')}/{meta.get('annotations')}":
+            parsed = read.parse(body)
+        live.parsed = parsed
+        if live.evidence is None:
+            memory = read.memory_in(self._store.get("ConfigMap", key[0], names.tuner_config_map(key[1])))
+            live.evidence, live.persisted = Evidence(memory), memory
+        return live
+
+    def forget(self, key: Key) -> None:
+        self.lives.pop(key, None)
+        self.acknowledgements.forget(key)
+        self._telemetry.forget(key)
+
+    def settings(self, live: Live, sd: SpeculativeDeployment, in_force: Schedule) -> Settings:
+        """The tuner's settings for a schedule in force."""
+        assert live.parsed is not None
+        if live.settings is None or live.settings[0] != live.parsed.version:
+            live.settings = (live.parsed.version, settings(sd.spec, in_force))
+        return replace(live.settings[1], in_force=in_force)
+
+    def schedule_body(self, sd: SpeculativeDeployment, schedule: Schedule) -> Body:
+        """The schedule's ConfigMap, the very one that a whole plan would have."""
+        plan = render(sd, Inputs(schedule, self._facts))
+        name = names.schedule_config_map(sd.metadata.name)
+        return next(b for b in plan if b["kind"] == "ConfigMap" and b["metadata"]["name"] == name)
+
+    def look(self, key: Key) -> Following | None:
+        """What the engines of an object have to acknowledge now."""
+        body = self._store.main(key)
+        if body is None or body["metadata"].get("deletionTimestamp"):
+            return None
+        schedule = read.schedule_in(self._schedule_map(key))
+        return Following(schedule, read.ready(self._store.pods(key))) if schedule else None
+
+    def _schedule_map(self, key: Key) -> Body | None:
+        return self._store.get("ConfigMap", key[0], names.schedule_config_map(key[1]))
+
+    def _gather(self, key: Key, body: Body, live: Live, sd: SpeculativeDeployment) -> Gathered:
+        try:
+            status = SpeculativeDeploymentStatus.model_validate(body.get("status") or {})
+        except ValidationError:
+            status = SpeculativeDeploymentStatus()
+        sd = sd.model_copy(update={"status": status})
+        return Gathered(key, body, sd, live, self._store.children(key), self._store.pods(key))
+
+    async def _serve(self, g: Gathered) -> None:
+        choice = g.live.choice = await self._measuring.choose(g)
+        schedule, is_new = self._schedule(g, choice)
+        problem = await self._apply(g, choice, schedule)
+        if is_new and problem is None:
+            self.acknowledgements.changed(g.key)
+        await self._report(g, choice, schedule, problem)
+        self.acknowledgements.follow(g.key)
+        if problem is not None and problem.reason is Reason.APPLY_FAILED:
+            raise Retry(problem.message)
+
+    def _schedule(self, g: Gathered, choice: Choice) -> tuple[Schedule, bool]:
+        """The schedule in force, or a first one where there is none that these engines can run."""
+        if not speculates(g.sd.spec):
+            return _NOTHING_TO_DRAFT, False
+        config_map = self._schedule_map(g.key)
+        present = read.schedule_in(config_map)
+        if present is not None and read.fits(present, g.sd.spec.speculation.depths):
+            return present, False
+        generation = read.last_generation(config_map, g.body) + 1
+        to = self.settings(g.live, g.sd, _NOTHING_TO_DRAFT)
+        return first_schedule(choice.points, to, generation), True
+
+    async def _apply(self, g: Gathered, choice: Choice, schedule: Schedule) -> Trouble | None:
+        """What kept the plan from being applied, if anything did. Raises ClusterError for what may pass."""
+        sd, live = g.sd, g.live
+        deployment = g.child("Deployment", sd.metadata.name)
+        job = g.child("Job", names.profile_job(sd.metadata.name))
+        inputs = Inputs(schedule, self._facts, choice.profiling, gpus_free=False)
+        inputs = carry_over(deployment, sd, inputs, job)
+        desired = render(sd, inputs)
+        keep: list[Ref] = [("ConfigMap", names.tuner_config_map(sd.metadata.name))]
+        if job is not None and choice.profiling.where is ProfileIn.JOB and choice.profiling.request:
+            # A measurement that runs, or that failed, is left alone: it is never repeated blindly.
+            desired = [body for body in desired if body["kind"] != "Job"]
+            keep.append(("Job", names.profile_job(sd.metadata.name)))
+        plan = digest(desired)
+        refused = live.refused
+        if refused is not None and refused.plan == plan and time.monotonic() < refused.until:
+            return refused.trouble
+        try:
+            outcome = await apply_plan(self._cluster, desired, g.children, sd.metadata.uid, keep)
+        except (Invalid, Forbidden) as e:
+            reason = Reason.INVALID_POD_TEMPLATE if isinstance(e, InvalidPodTemplate) else Reason.APPLY_FAILED
+            trouble = Trouble(reason, e.message)
+            live.refused = Refused(plan, trouble, time.monotonic() + REFUSED_SECONDS)
+            self._telemetry.errors.labels("apply").inc()
+            log.warning("plan refused", namespace=g.key[0], name=g.key[1], error=e.message)
+            return trouble
+        live.refused = None
+        self._remember(g.key, outcome)
+        return None
+
+    def _remember(self, key: Key, outcome: Outcome) -> None:
+        for body in outcome.applied:
+            log.info(
+                "applied", namespace=key[0], name=key[1], kind=body["kind"], child=body["metadata"]["name"]
+            )
+            self._store.put(body)
+        for body in outcome.deleted:
+            log.info(
+                "deleted", namespace=key[0], name=key[1], kind=body["kind"], child=body["metadata"]["name"]
+            )
+
+    async def _report(self, g: Gathered, choice: Choice, schedule: Schedule, problem: Trouble | None) -> None:
+        sd, live, parsed = g.sd, g.live, g.live.parsed
+        assert parsed is not None
+        deployment = self._store.get("Deployment", sd.metadata.namespace, sd.metadata.name)
+        drafts = speculates(sd.spec)
+        acknowledged = self.acknowledgements.status(Following(schedule, read.ready(g.pods)))
+        supported, why = live_support(sd.spec)
+        overdue = self.acknowledgements.overdue(g.key)
+        tuning = (
+            confirmed(live.tuning, acknowledged, overdue) if supported else Finding(Reason.NOT_SUPPORTED, why)
+        )
+        facts = Facts(
+            generation=sd.metadata.generation,
+            rollout=rollout_of(sd.spec.replicas, deployment, read.serving(g.pods)),
+            problem=problem,
+            complaints=parsed.complaints,
+            warnings=parsed.warnings,
+            waiting_for_profile=choice.profiling.hold_serving,
+            speculation=replace(
+                live.speculation,
+                drafter=drafts,
+                depth=max(step.tokens for step in schedule.steps),
+            ),
+            profile=choice.finding,
+            tuning=tuning,
+            metrics=live.metrics,
+        )
+        spoken = (schedule, acknowledged) if drafts else None
+        status = status_of(sd, facts, spoken, choice, live.decision, timestamp(time.time()))
+        await self._write(g.body, sd.status, status)
+        live.decision = None
+        self._telemetry.show(g.key, facts.speculation.depth, None)
+
+    async def _refuse(self, key: Key, body: Body, live: Live) -> None:
+        assert live.parsed is not None
+        pods = self._store.pods(key)
+        deployment = self._store.get("Deployment", *key)
+        wanted = (deployment or {}).get("spec", {}).get("replicas") or 0
+        facts = Facts(
+            generation=int(body["metadata"].get("generation") or 0),
+            rollout=rollout_of(int(wanted), deployment, read.serving(pods)),
+            problem=live.parsed.problem,
+        )
+        try:
+            before = SpeculativeDeploymentStatus.model_validate(body.get("status") or {})
+        except ValidationError:
+            before = SpeculativeDeploymentStatus()
+        await self._write(body, before, refused_status(before, facts, timestamp(time.time())))
+
+    async def _write(
+        self, body: Body, before: SpeculativeDeploymentStatus, status: SpeculativeDeploymentStatus
+    ) -> None:
+        written = await write_status(self._cluster, body, status.to_json())
+        if written is None:
+            return
+        self._store.put(written)
+        now = time.time()
+        for kind, reason, message in announcements(before.conditions, status.conditions):
+            await self._events.say(body, kind, reason, message, now)

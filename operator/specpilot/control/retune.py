@@ -1,0 +1,211 @@
+"""One tick over all SpeculativeDeployments that are due: measurements → step → schedule."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+
+from specpilot.api.base import API_VERSION, seconds
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.api.status import LastDecision
+from specpilot.api.vocabulary import Reason
+from specpilot.cluster.client import Cluster
+from specpilot.cluster.errors import ClusterError
+from specpilot.cluster.events import Events
+from specpilot.control import read
+from specpilot.control.acknowledge import target_of
+from specpilot.control.clock import timestamp
+from specpilot.control.conditions import Finding
+from specpilot.control.live import Live
+from specpilot.control.observe import drafting, tuning
+from specpilot.control.reconcile import Reconciler
+from specpilot.control.status import summary
+from specpilot.control.step import Evidence, Taken, forget, step
+from specpilot.control.store import Key, Store
+from specpilot.control.telemetry import Telemetry
+from specpilot.decide.memory import materially_differs
+from specpilot.estimate.counters import Counters
+from specpilot.metrics.scrape import PodKey, Target
+from specpilot.metrics.source import Metrics, Reading, availability
+from specpilot.plan import names
+from specpilot.plan.arguments import live_support
+from specpilot.plan.labels import labels
+from specpilot_engine.protocol import Schedule
+
+log = structlog.get_logger(__name__)
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """One object of this tick, with its ready pods as targets."""
+
+    key: Key
+    body: Body
+    sd: SpeculativeDeployment
+    live: Live
+    schedule: Schedule
+    targets: Sequence[Target]
+
+
+class Retuner:
+    """`changed` hears of every object whose status may have to say something else."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        metrics: Metrics,
+        events: Events,
+        reconciler: Reconciler,
+        telemetry: Telemetry,
+        patience: int,
+        changed: Callable[[set[Key]], None],
+    ) -> None:
+        self._cluster, self._store, self._metrics, self._events = cluster, store, metrics, events
+        self._reconciler, self._telemetry = reconciler, telemetry
+        self._patience, self._changed = patience, changed
+
+    async def tick(self) -> None:
+        """Read all measurements that are due at once, then take each object's step."""
+        with self._telemetry.tick_seconds.time():
+            due = self._due()
+            if due:
+                reading = await self._metrics.read([target for one in due for target in one.targets])
+                for one in due:
+                    await self._one(one, reading)
+                    await asyncio.sleep(0)  # a fleet's steps must not keep health checks waiting
+        self._telemetry.ticks.inc()
+
+    def _due(self) -> list[Due]:
+        now = time.monotonic()
+        found = []
+        for key in self._store.mains():
+            body = self._store.main(key)
+            if body is None or body["metadata"].get("deletionTimestamp"):
+                continue
+            live = self._reconciler.live(key, body)
+            sd = live.parsed.sd if live.parsed else None
+            config_map = self._store.get("ConfigMap", key[0], names.schedule_config_map(key[1]))
+            schedule = read.schedule_in(config_map)
+            if now < live.due_at or sd is None or schedule is None or not live_support(sd.spec)[0]:
+                continue
+            live.due_at = now + seconds(sd.spec.tuning.interval)
+            found.append(Due(key, body, sd, live, schedule, self._targets(key, sd)))
+        return found
+
+    def _targets(self, key: Key, sd: SpeculativeDeployment) -> list[Target]:
+        metrics = sd.spec.metrics
+        targets = (
+            target_of(pod, source=metrics.source, endpoint=metrics.prometheus, labels=metrics.labels)
+            for pod in read.ready(self._store.pods(key))
+        )
+        return [target for target in targets if target is not None]
+
+    async def _one(self, due: Due, reading: Reading) -> None:
+        try:
+            await self._step(due, reading)
+        except ClusterError as e:
+            # What was learnt is kept, the schedule holds, and the next tick decides anew.
+            self._telemetry.errors.labels("retune").inc()
+            log.warning("schedule not written", namespace=due.key[0], name=due.key[1], error=e.message)
+        except Exception:
+            self._telemetry.errors.labels("retune").inc()
+            log.exception("retune failed", namespace=due.key[0], name=due.key[1])
+
+    async def _step(self, due: Due, reading: Reading) -> None:
+        live, sd = due.live, due.sd
+        mode = sd.spec.tuning.mode
+        to = self._reconciler.settings(live, sd, due.schedule)
+        if mode != "Apply":
+            # Exploring costs goodput, which only a schedule that may change can earn back.
+            to = replace(to, exploration_price=0.0)
+        counters = self._counters(due, reading)
+        before = forget(live.evidence or Evidence(), [target.key for target in due.targets])
+        points = live.choice.points if live.choice else ()
+        taken = step(before, counters, points, to, mode == "Apply", time.time())
+        live.evidence = taken.evidence
+        shown = (live.tuning, live.metrics, live.speculation)
+        live.speculation, live.undrafted = drafting(live, taken, due.schedule, counters)
+        live.tuning = tuning(mode, taken, live.tuning)
+        if taken.schedule is not None:
+            await self._publish(due, taken, taken.schedule)
+        elif mode == "Recommend" and taken.decision.steps_changed:
+            self._recommend(due, taken)
+        await self._persist(due)
+        self._telemetry.show(due.key, None, taken.decision.predicted_gain)
+        if shown != (live.tuning, live.metrics, live.speculation) or live.decision is not None:
+            self._changed({due.key})
+        self._reconciler.acknowledgements.follow(due.key)
+
+    def _counters(self, due: Due, reading: Reading) -> Mapping[PodKey, Counters]:
+        pods = {t.key: reading.pods[t.key] for t in due.targets if t.key in reading.pods}
+        available = availability(pods.values(), self._patience)
+        if available is not None:
+            due.live.metrics = Finding(available.reason, available.message)
+        return {key: pod.counters for key, pod in pods.items() if pod.counters is not None}
+
+    async def _publish(self, due: Due, taken: Taken, schedule: Schedule) -> None:
+        """The ConfigMap first: from then on the schedule is the one in force, whatever fails after."""
+        body = self._reconciler.schedule_body(due.sd, schedule)
+        self._store.put(await self._cluster.apply(body))
+        self._reconciler.acknowledgements.changed(due.key)
+        decision = taken.decision
+        log.info(
+            "schedule",
+            namespace=due.key[0],
+            name=due.key[1],
+            generation=schedule.generation,
+            depths=summary(schedule.steps),
+            reason=decision.reason,
+            message=decision.message,
+        )
+        if not decision.steps_changed:
+            return
+        self._telemetry.changes.labels(str(decision.reason)).inc()
+        due.live.decision = _told(taken, decision.reason)
+        text = f"depths {summary(due.schedule.steps)} → {summary(schedule.steps)}: {decision.message}"
+        await self._events.say(due.body, "Normal", decision.reason, text, time.time())
+
+    def _recommend(self, due: Due, taken: Taken) -> None:
+        """Told once for each schedule that would be better, not with every tick that still thinks so."""
+        if due.live.recommended != taken.decision.steps:
+            due.live.recommended = taken.decision.steps
+            due.live.decision = _told(taken, Reason.RECOMMENDED)
+
+    async def _persist(self, due: Due) -> None:
+        """The tuner's memory, where losing it would matter."""
+        live = due.live
+        assert live.evidence is not None
+        memory = live.evidence.memory
+        if not materially_differs(memory, live.persisted):
+            return
+        owner = {"apiVersion": API_VERSION, "kind": due.sd.kind, "name": due.key[1], "uid": live.uid}
+        body = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {
+                "name": names.tuner_config_map(due.key[1]),
+                "namespace": due.key[0],
+                "labels": labels(due.sd, "tuner"),
+                "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+            },
+            "data": {read.MEMORY_KEY: memory.to_json()},
+        }
+        self._store.put(await self._cluster.apply(body))
+        live.persisted = memory
+
+
+def _told(taken: Taken, reason: Reason) -> LastDecision:
+    gain = taken.decision.predicted_gain
+    return LastDecision(
+        time=timestamp(time.time()),
+        reason=reason,
+        message=taken.decision.message,
+        predicted_gain=None if gain is None else f"{gain:.3f}",
+    )

@@ -1,0 +1,157 @@
+"""What the status of a SpeculativeDeployment says, and which of its changes are worth an event. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from specpilot.api import status as api
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.api.vocabulary import Condition, Reason
+from specpilot.control.acknowledge import Acknowledged
+from specpilot.control.conditions import Facts, assess
+from specpilot.control.profile_choice import Choice
+from specpilot.plan.labels import selector_text
+from specpilot_engine.protocol import Schedule, Step
+
+Body = dict[str, Any]
+
+# Reasons that a person should be warned of; their going away is told as well, normally.
+_WARNINGS = frozenset(
+    {
+        Reason.INVALID_SPEC,
+        Reason.NOT_SUPPORTED,
+        Reason.INVALID_POD_TEMPLATE,
+        Reason.APPLY_FAILED,
+        Reason.IMAGE_PULL_FAILED,
+        Reason.CRASH_LOOPING,
+        Reason.UNSCHEDULABLE,
+        Reason.DEADLINE_EXCEEDED,
+        Reason.NO_DRAFTS,
+        Reason.LIVE_TUNING_OFF,
+        Reason.PROFILE_FAILED,
+        Reason.PROFILE_INCOMPLETE,
+        Reason.PROFILE_MISMATCH,
+        Reason.PROFILE_NOT_FOUND,
+        Reason.FALLBACK_SCRAPING,
+        Reason.METRICS_UNAVAILABLE,
+        Reason.UNKNOWN_ENDPOINT,
+    }
+)
+_TOLD = (
+    Condition.READY,
+    Condition.DEGRADED,
+    Condition.SPECULATING,
+    Condition.PROFILED,
+    Condition.METRICS_AVAILABLE,
+)
+# Part of every rollout, or no news: what a schedule change says stands in its own event.
+_UNTOLD = frozenset({Reason.PODS_NOT_READY, Reason.ROLLING_OUT, Reason.DRAFTING, Reason.DEPTH_ZERO})
+
+Told = tuple[Literal["Normal", "Warning"], Reason, str]
+
+
+def status_of(
+    sd: SpeculativeDeployment,
+    facts: Facts,
+    spoken: tuple[Schedule, Acknowledged] | None,
+    choice: Choice,
+    decision: api.LastDecision | None,
+    now: str,
+) -> api.SpeculativeDeploymentStatus:
+    """`spoken`: the schedule wanted and what engines said to it, None where there is no drafter; `decision`
+    None where nothing new was decided. What is not known (yet) stays as it was."""
+    before = sd.status
+    rollout = facts.rollout
+    return api.SpeculativeDeploymentStatus(
+        observed_generation=facts.generation,
+        conditions=assess(facts, before.conditions, now),
+        replicas=rollout.total,
+        ready_replicas=rollout.ready,
+        ready=f"{rollout.ready}/{rollout.wanted}",
+        selector=selector_text(sd),
+        speculation=_speculation(*spoken, before.speculation) if spoken else None,
+        profile=_profile(choice),
+        last_decision=decision or before.last_decision,
+    )
+
+
+def refused_status(
+    before: api.SpeculativeDeploymentStatus, facts: Facts, now: str
+) -> api.SpeculativeDeploymentStatus:
+    """Of an object that cannot be read: all that is served still is, and only the conditions say otherwise."""
+    rollout = facts.rollout
+    return before.model_copy(
+        update={
+            "observed_generation": facts.generation,
+            "conditions": assess(facts, before.conditions, now),
+            "replicas": rollout.total,
+            "ready_replicas": rollout.ready,
+            "ready": f"{rollout.ready}/{rollout.wanted}",
+        }
+    )
+
+
+def announcements(before: Sequence[api.Condition], after: Sequence[api.Condition]) -> list[Told]:
+    """Events for what changed between two lists of conditions."""
+    known = {c.type: c for c in before}
+    told: list[Told] = []
+    for condition in after:
+        old, reason = known.get(condition.type), Reason(condition.reason)
+        if condition.type not in _TOLD or condition.status == "Unknown" or reason in _UNTOLD:
+            continue
+        if old is not None and old.reason == condition.reason:
+            continue
+        if reason is Reason.AS_EXPECTED and old is None:
+            continue
+        kind: Literal["Normal", "Warning"] = "Warning" if reason in _WARNINGS else "Normal"
+        told.append((kind, reason, condition.message or f"{condition.type} is {condition.status}"))
+    return told
+
+
+def summary(steps: Sequence[Step]) -> str:
+    """Depths by rising load: 7,3,1."""
+    return ",".join(str(step.tokens) for step in steps)
+
+
+def _speculation(
+    schedule: Schedule, acknowledged: Acknowledged, before: api.SpeculationStatus | None
+) -> api.SpeculationStatus:
+    desired = api.DesiredSpeculation(generation=schedule.generation, schedule=_steps(schedule.steps))
+    effective = _effective(acknowledged)
+    if effective is None and acknowledged.ready and before is not None:
+        effective = before.effective
+    steps = effective.schedule if effective and effective.schedule else desired.schedule
+    return api.SpeculationStatus(
+        desired=desired, effective=effective, summary=",".join(str(step.tokens) for step in steps)
+    )
+
+
+def _effective(acknowledged: Acknowledged) -> api.EffectiveSpeculation | None:
+    """The newest that a ready pod runs; None while none has said."""
+    running = [a for a in acknowledged.answers if a.generation is not None]
+    if not running:
+        return None
+    newest = max(running, key=lambda answer: answer.generation or 0)
+    return api.EffectiveSpeculation(
+        generation=newest.generation or 0,
+        schedule=_steps(newest.schedule),
+        acknowledged=acknowledged.current,
+        pods=f"{acknowledged.current}/{acknowledged.ready}",
+    )
+
+
+def _steps(steps: Sequence[Step]) -> list[api.ScheduleStep]:
+    return [api.ScheduleStep(up_to=step.up_to, tokens=step.tokens) for step in steps]
+
+
+def _profile(choice: Choice) -> api.ProfileStatus | None:
+    profile = choice.profile
+    if profile is None:
+        return None
+    return api.ProfileStatus(
+        name=profile.metadata.name,
+        fingerprint=profile.spec.key,
+        measured_at=profile.status.measured_at,
+        progress=f"{len(profile.spec.points)}/{profile.spec.total}",
+    )
