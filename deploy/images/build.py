@@ -23,8 +23,9 @@ from deploy.images.engines import Buildah, Builder, builder
 HERE = Path(__file__).resolve().parent
 PROJECT = HERE.parent.parent
 PUBLIC_BASE = "docker.io/library/python:3.11-slim-bookworm"
-ENGINE_VERSION = "v0.33.0"  # leads the simulated engine's tag, from which the operator reads vLLM's version
-NAMES = ("base", "operator", "sim")
+NAMES = ("base", "operator", "sim", "vllm-cpu")
+# Leads the tag of engines, from which the operator reads vLLM's version.
+ENGINE_VERSIONS = {"sim": "v0.33.0", "vllm-cpu": "v0.32.0"}
 KEPT = 2  # archives of one name that stay in the cache
 
 
@@ -68,8 +69,9 @@ class Images:
             return _digest(str(self._base), debian.__file__, HERE / "base" / "Containerfile")
         if name == "operator":
             return _digest(self._base_name(), HERE / "Containerfile", *wheels.inputs(PROJECT))
-        if name == "sim":
-            return f"{ENGINE_VERSION}-{_digest(self.planned('operator').name, *_files(HERE / 'sim'))}"
+        if name in ENGINE_VERSIONS:
+            salt = f"{self.planned('operator').name} {self._arguments(name)}"
+            return f"{ENGINE_VERSIONS[name]}-{_digest(salt, *_files(HERE / name))}"
         raise TroubleError(f"There is no image {name!r}: choose from {', '.join(NAMES)}.")
 
     def _base_name(self) -> str:
@@ -102,10 +104,13 @@ class Images:
                 wheels.context(PROJECT, self._cache, Path(folder))
                 program.build(Path(folder), HERE / "Containerfile", tag, {"BASE": self._base_name()})
         else:
-            operator = self.planned("operator").name
-            self._make(program, "operator", operator)
+            self._make(program, "operator", self.planned("operator").name)
             say(f"building {tag}")
-            program.build(HERE / "sim", HERE / "sim" / "Containerfile", tag, {"OPERATOR": operator})
+            program.build(HERE / name, HERE / name / "Containerfile", tag, self._arguments(name))
+
+    def _arguments(self, name: str) -> dict[str, str]:
+        arguments = {"OPERATOR": self.planned("operator").name}
+        return arguments | {"VENV": str(self._cache / "vllm")} if name == "vllm-cpu" else arguments
 
     def _make_base(self, program: Builder, tag: str) -> None:
         if isinstance(program, Buildah):

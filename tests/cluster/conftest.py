@@ -1,0 +1,83 @@
+"""A real cluster, namespaces in it, and images loaded into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from tests.setup import cluster as clusters
+from tests.setup import debian, images, vllm_pods
+from tests.setup.cluster import Cluster
+from tests.setup.vllm import Vllm
+
+RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """The cluster that all tests of this run share."""
+    running, started = clusters.start()
+    yield running
+    if started:
+        clusters.stop()
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[Callable[..., str]]:
+    """Makes namespaces under restricted pod security, removed after the test: namespace() → its name."""
+    made: list[str] = []
+
+    def make(prefix: str = "t", **labels: str) -> str:
+        name = f"{prefix}-{uuid4().hex[:8]}"
+        metadata = {"name": name, "labels": {**RESTRICTED, **labels}}
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        made.append(name)
+        return name
+
+    yield make
+    for name in made:
+        cluster.remove_namespace(name)
+
+
+def _loaded(cluster: Cluster, name: str) -> str:
+    debian.provide(debian.CLUSTER)
+    image = images.provide(name)
+    cluster.load(image.archive)
+    return image.name
+
+
+@pytest.fixture(scope="session")
+def operator_image(cluster: Cluster) -> str:
+    """Name of the operator's image, which is in the cluster."""
+    return _loaded(cluster, "operator")
+
+
+@pytest.fixture(scope="session")
+def sim_image(cluster: Cluster) -> str:
+    """Name of the simulated engine's image, which is in the cluster; a vLLM 0.33.0 by its tag."""
+    return _loaded(cluster, "sim")
+
+
+@pytest.fixture(scope="session")
+def vllm_image(cluster: Cluster) -> str:
+    """Name of the image for a real vLLM 0.32.0, to be used with `vllm_volumes`."""
+    return _loaded(cluster, "vllm-cpu")
+
+
+@pytest.fixture
+def vllm_volumes(cluster: Cluster, vllm_cpu: Vllm) -> Iterator[Callable[[str], dict[str, Any]]]:
+    """vllm_volumes(namespace) → the podTemplate that brings the real vLLM and the tiny models into it.
+
+    The models keep their paths on this machine: tiny_models().target is the model's name.
+    """
+    used: list[str] = []
+
+    def make(namespace: str) -> dict[str, Any]:
+        used.append(namespace)
+        return vllm_pods.pod_template(cluster, namespace, vllm_cpu)
+
+    yield make
+    for name in used:
+        vllm_pods.remove(cluster, name)
