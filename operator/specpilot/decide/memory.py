@@ -33,6 +33,7 @@ class Memory:
     steps: tuple[Step, ...] = ()  # the schedule seen in force
     exploration: Exploration = field(default_factory=Exploration)
     changed_at: float = 0.0
+    left: tuple[Step, ...] = ()  # the schedule before that
     explored_at: float = 0.0  # when the exploration in force was first seen
     shifted_at: float = 0.0
     shift: str = ""  # "survival" or "cost"
@@ -64,6 +65,7 @@ class Memory:
                 "load": _load_json(self.load),
                 "loadThen": _load_json(self.load_then),
                 "schedule": [[step.up_to, step.tokens] for step in self.steps],
+                "left": [[step.up_to, step.tokens] for step in self.left],
                 "exploration": [x.price, x.tokens, x.cost, x.max_batch],
                 "changedAt": self.changed_at,
                 "exploredAt": self.explored_at,
@@ -101,9 +103,10 @@ class Memory:
             survival,
             _cost(doc["cost"]),
             _load(doc["load"]),
-            tuple(Step(int(up_to), int(k)) for up_to, k in doc["schedule"]),
+            _steps(doc["schedule"]),
             Exploration(price, int(tokens), stated, int(widest)),
             _number(doc["changedAt"]),
+            _steps(doc["left"]),
             _number(doc["exploredAt"]),
             _number(doc["shiftedAt"]),
             str(doc["shift"]),
@@ -138,6 +141,10 @@ def materially_differs(a: Memory, b: Memory) -> bool:
 def _grew(old: float, new: float) -> bool:
     """By a factor that matters, from an amount that does; losing evidence is never worth a write."""
     return new > c.LEAST_STEPS and new > c.MATERIAL_EVIDENCE * max(old, 1.0)
+
+
+def _steps(rows: Iterable[Any]) -> tuple[Step, ...]:
+    return tuple(Step(int(up_to), int(k)) for up_to, k in rows)
 
 
 def _short(values: Iterable[float]) -> list[float]:

@@ -116,11 +116,23 @@ def _note_in_force(memory: Memory, settings: Settings, now: float) -> Memory:
     """Dwell counts from when another schedule was first seen in force, whoever put it there."""
     steps, x = settings.in_force.steps, settings.in_force.exploration
     if memory.steps != steps:
-        first = not memory.steps
-        memory = replace(memory, steps=steps, changed_at=0.0 if first else now, load_then=memory.load)
+        if memory.steps:
+            memory = replace(memory, changed_at=now, left=memory.steps)
+        memory = replace(memory, steps=steps, load_then=memory.load)
     if memory.exploration != x:
         memory = replace(memory, exploration=x, explored_at=now)
     return memory
+
+
+def _returns(
+    memory: Memory, settings: Settings, new: Indices, old: Indices, weights: Floats, now: float
+) -> bool:
+    """Whether most of what depth indices new[B] change only goes back to what was left lately."""
+    if not memory.left or now - memory.changed_at > c.RETURN_SECONDS:
+        return False
+    left = depth_indices(memory.left, settings.depths, settings.max_batch)
+    moved = weights * (new != old)
+    return bool((moved * (new == left)).sum() > 0.5 * moved.sum())
 
 
 def _learn(memory: Memory, windows: Sequence[Window], prior: CostPrior, now: float) -> Memory:
@@ -209,7 +221,10 @@ def _verdict(
     difference = land.log_goodput[new, batches] - land.log_goodput[old, batches]
     gain = float(difference @ weights)
     noise = land.total_deviation(new, old, weights)
-    sure = gain - c.GATE_Z * noise
+    recent = _recent(memory, settings, now)
+    back = not recent and _returns(memory, settings, new, old, weights, now)
+    z = c.RETURN_Z if back else c.GATE_Z
+    sure = gain - z * noise
     needed = max(math.log1p(settings.minimum_gain), c.LEAST_GAIN)
     what = f"{_depths(land, new, weights)} instead of {_depths(land, old, weights)}"
     numbers = f"{_percent(gain)} ± {_percent(noise)} more goodput at the present load"
@@ -224,7 +239,6 @@ def _verdict(
     if sure < needed and not elsewhere:
         text = f"{what} would give {numbers}, and {settings.minimum_gain:.1%} beyond that uncertainty is asked for"
         return _Verdict(False, Reason.BELOW_MINIMUM_GAIN, text, gain)
-    recent = _recent(memory, settings, now)
     waited = now - memory.changed_at
     certain = gain - c.SURE_Z * noise >= max(needed, c.SURE_GAIN)
     if waited < settings.dwell and not recent and not certain:
