@@ -51,7 +51,7 @@ CASES: dict[str, tuple[Facts, dict[str, tuple[str, str]]]] = {
         replace(FINE, problem=Trouble(Reason.INVALID_SPEC, "spec.x: fix it")),
         {
             "Degraded": ("True", "InvalidSpec"),
-            "Ready": ("False", "PodsNotReady"),
+            "Ready": ("False", "InvalidSpec"),
             "Progressing": ("False", "InvalidSpec"),
         },
     ),

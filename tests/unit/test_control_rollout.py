@@ -39,10 +39,14 @@ def test_ready_pods_of_the_old_template_are_not_counted_as_ready() -> None:
     assert (rollout.updated, rollout.ready, rollout.complete) == (1, 0, False)
 
 
-def test_a_complete_rollout() -> None:
-    rollout = rollout_of(
-        2, deployment(observedGeneration=1, updatedReplicas=2, replicas=2, readyReplicas=2), []
-    )
+def test_a_rollout_is_complete_once_it_was_available() -> None:
+    counts = {"observedGeneration": 1, "updatedReplicas": 2, "replicas": 2}
+    starting = rollout_of(2, deployment(**counts, readyReplicas=0), [])
+    assert (starting.updated, starting.ready, starting.complete) == (2, 0, False)
+    available = [{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]
+    later = rollout_of(2, deployment(**counts, readyReplicas=1, conditions=available), [])
+    assert (later.updated, later.ready, later.complete) == (2, 1, True)
+    rollout = rollout_of(2, deployment(**counts, readyReplicas=2, conditions=available), [])
     assert (rollout.updated, rollout.ready, rollout.complete) == (2, 2, True)
 
 

@@ -171,7 +171,8 @@ def _measure(
 
 
 def _running(where: ProfileIn, sd: SpeculativeDeployment, partial: CostProfile | None, hold: bool) -> Choice:
-    message = "in a Job of its own" if where is ProfileIn.JOB else "in the serving pods"
+    place = "in a Job of its own" if where is ProfileIn.JOB else "in the serving pods"
+    message = f"step times are being measured {place}"
     profiling = Profiling(where, profile_request(sd.spec, where), hold_serving=hold)
     return Choice(profiling, Finding(Reason.PROFILING, message), partial, active=True)
 

@@ -50,6 +50,7 @@ def rollout_of(wanted: int, deployment: Body | None, pods: Iterable[Body]) -> Ro
         troubles.insert(0, Trouble(Reason.INVALID_POD_TEMPLATE, message))
     progressing = conditions.get("Progressing") or {}
     exceeded = progressing.get("reason") == "ProgressDeadlineExceeded"
+    available = progressing.get("reason") == "NewReplicaSetAvailable"
     seen = int(status.get("observedGeneration") or 0) >= int(deployment["metadata"].get("generation") or 0)
     updated, total = int(status.get("updatedReplicas") or 0), int(status.get("replicas") or 0)
     ready = int(status.get("readyReplicas") or 0)
@@ -61,7 +62,8 @@ def rollout_of(wanted: int, deployment: Body | None, pods: Iterable[Body]) -> Ro
         # Old pods may be among the ready ones: what is certain is what is ready beyond them.
         ready=min(ready, max(0, ready - (total - updated))) if seen else 0,
         total=total,
-        complete=seen and updated == total == replicas,
+        # Once available, a rollout stays complete: pods that fail later are no rollout.
+        complete=seen and updated == total == replicas and (replicas == 0 or available),
         deadline_exceeded=str(progressing.get("message", "")) if exceeded and seen else "",
         troubles=_distinct(troubles),
     )
