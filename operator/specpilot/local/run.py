@@ -69,7 +69,7 @@ class Local:
         request = (
             profile_request(sd.spec, ProfileIn.POD) if wanted and (not total or len(points) < total) else None
         )
-        self.profile = Profile(state, self._metrics, request is not None, self._say)
+        self.profile = Profile(state, self._metrics, request is not None, self.tell)
         self._counters: dict[Pod, Counters] = {}
         self._answers: Mapping[Pod, StateAnswer | MetricsError] = {}
         self.replicas = self._make(machine, ports, request)
@@ -91,9 +91,9 @@ class Local:
             for folder in pod.folders:
                 folder.mkdir(parents=True, exist_ok=True)
             notices += [n for n in pod.notices if n not in notices]
-            replicas.append(Replica(pod, sd.metadata.namespace, its_ports, machine, self._metrics, self._say))
+            replicas.append(Replica(pod, sd.metadata.namespace, its_ports, machine, self._metrics, self.tell))
         for notice in notices:
-            self._say(notice)
+            self.tell(notice)
         return replicas
 
     async def run(self) -> None:
@@ -120,7 +120,13 @@ class Local:
             await self._metrics.aclose()
             self._remember(at_end=True)
 
-    def _say(self, sentence: str) -> None:
+    async def generated(self) -> float:
+        """Tokens that all ready replicas have emitted so far, read now."""
+        reading = await self._metrics.read([r.target for r in self._ready()])
+        return sum(p.counters.generated or 0.0 for p in reading.pods.values() if p.counters is not None)
+
+    def tell(self, sentence: str) -> None:
+        """An event, for whoever watches."""
         self._events.append((time.time(), sentence))
         self._tell(sentence)
 
@@ -168,14 +174,14 @@ class Local:
         try:
             self.state.write_schedule(schedule)
         except LocalError as e:
-            self._say(f"{e}; the schedule in force stays")
+            self.tell(f"{e}; the schedule in force stays")
             return
         self._adopt(schedule)
         change = Change(time.time(), schedule, reason, message, gain, steps_changed)
         after = await self._acknowledgement()
         self._changes.append(replace(change, acknowledged_after=after))
         if steps_changed:
-            self._say(f"generation {schedule.generation}: {_steps(schedule)} ({reason}: {message})")
+            self.tell(f"generation {schedule.generation}: {_steps(schedule)} ({reason}: {message})")
 
     async def _acknowledgement(self) -> float | None:
         """Seconds until every ready replica runs the schedule that is wanted; None if that takes too long."""
@@ -199,7 +205,7 @@ class Local:
             self.state.write_memory(memory)
             self._saved = memory
         except LocalError as e:
-            self._say(str(e))
+            self.tell(str(e))
 
     def _view(self, windows: dict[Pod, Window | Discarded]) -> View:
         views = [

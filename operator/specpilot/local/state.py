@@ -13,13 +13,13 @@ from typing import IO
 
 from pydantic import ValidationError
 
+import specpilot_engine
 from specpilot.api.objects import CostProfile, Metadata, SpeculativeDeployment
 from specpilot.api.profile import CostProfileSpec, Point
 from specpilot.decide.memory import Memory
 from specpilot.local.errors import LocalError
 from specpilot.plan import names
 from specpilot.plan.fingerprint import fingerprint
-from specpilot_engine import protocol
 from specpilot_engine.protocol import SCHEDULE_KEY, ProfilePoint, Schedule, ScheduleError, parse_schedule
 
 MEASURED_ON = "this machine, by specpilot up"
@@ -44,7 +44,7 @@ class State:
         self._profile = folder / f"{names.cost_profile(sd.metadata.name, key)}.json"
         # The init container's work: a copy, so that nothing else of our environment is on the engine's path.
         shutil.copytree(
-            Path(protocol.__file__).parent,
+            Path(specpilot_engine.__file__).parent,
             folder / "engine" / "specpilot_engine",
             dirs_exist_ok=True,
             ignore=shutil.ignore_patterns("__pycache__"),

@@ -3,17 +3,18 @@
 `python -m specpilot_engine.sim.replay < LOAD`, where LOAD is JSON such as
 {"replicas": 2, "depths": [0, 1, 3, 7], "max_tokens": 256, "prompt_tokens": 32,
  "phases": [{"seconds": 20, "clients": 8, "traffic": "code"}]}, prints
-{"depths": {"0": [tokens in each second of the load], …}}. The world is that of ENV_SIM. Same engine, same
+{"depths": {"0": {"phases": [tokens of each phase], "seconds": [tokens of each second]}, …}}. The world is that of ENV_SIM. Same engine, same
 acceptance, same noise as the server; only its clients need no time between two requests.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 
 from specpilot_engine.protocol import ENV_SIM
@@ -47,13 +48,24 @@ class Load:
         return sum(p.seconds for p in self.phases)
 
 
-def replay(truth: Truth, load: Load, depth: int) -> list[float]:
-    """Tokens emitted in each second of `load` by all replicas, drafting `depth` tokens throughout."""
-    bins = [0.0] * max(1, round(load.seconds))
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """Tokens of all replicas, by phase and by second; the last second may be a part of one."""
+
+    phases: tuple[float, ...]
+    seconds: tuple[float, ...]
+
+
+def replay(truth: Truth, load: Load, depth: int) -> Emitted:
+    """What is emitted under `load` while drafting `depth` tokens throughout."""
+    phases = [0.0] * len(load.phases)
+    seconds = [0.0] * math.ceil(load.seconds)
     for replica in range(load.replicas):
-        for at, tokens in _Replica(truth, load, depth, replica).run():
-            bins[min(int(at), len(bins) - 1)] += tokens
-    return bins
+        for phase, at, tokens in _Replica(truth, load, depth, replica).run():
+            phases[phase] += tokens
+            # A step that ends just after the load belongs to its last second.
+            seconds[min(int(at), len(seconds) - 1)] += tokens
+    return Emitted(tuple(phases), tuple(seconds))
 
 
 class _Replica:
@@ -68,10 +80,10 @@ class _Replica:
         self._ids = count()
         self._clients: list[Request] = []
 
-    def run(self) -> list[tuple[float, float]]:
-        """(when, tokens) of each step."""
+    def run(self) -> list[tuple[int, float, float]]:
+        """(phase, when it ended, tokens) of each step."""
         now, end, steps = 0.0, 0.0, []
-        for phase in self._load.phases:
+        for index, phase in enumerate(self._load.phases):
             end += phase.seconds
             survival = self._truth.survival(phase.traffic)
             self._resize(max(0, -(-(phase.clients - self._replica) // self._load.replicas)), survival, now)
@@ -79,7 +91,7 @@ class _Replica:
                 step = self._engine.begin(now)
                 now += step.seconds
                 self._engine.finish(step, now)
-                steps.append((now, float(sum(step.emitted) + len(step.first_tokens))))
+                steps.append((index, now, float(sum(step.emitted) + len(step.first_tokens))))
                 for i, request in enumerate(self._clients):
                     if request.is_finished():
                         self._clients[i] = self._request(self._load.max_tokens, survival, now)
@@ -108,7 +120,7 @@ def main(text: str) -> str:
     phases = tuple(Phase(float(p["seconds"]), int(p["clients"]), str(p["traffic"])) for p in doc["phases"])
     limits = ("replicas", "max_tokens", "prompt_tokens", "max_num_seqs", "max_num_batched_tokens")
     load = Load(phases, **{name: int(doc[name]) for name in limits if name in doc})
-    return json.dumps({"depths": {str(int(k)): replay(truth, load, int(k)) for k in doc["depths"]}})
+    return json.dumps({"depths": {str(int(k)): asdict(replay(truth, load, int(k))) for k in doc["depths"]}})
 
 
 if __name__ == "__main__":
