@@ -58,7 +58,7 @@ def environment_problems(entries: Iterable[dict[str, Any]], path: str, token: bo
         name = entry.get("name")
         where = f"{path}[{index}]"
         if name in PROTECTED:
-            found.append((where, f"{name} is set by the operator: remove it"))
+            found.append((where, f"the operator owns {name}: remove it"))
         elif name == PYTHONPATH and "valueFrom" in entry:
             found.append(
                 (

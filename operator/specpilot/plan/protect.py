@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,11 +40,12 @@ OUR_INIT = frozenset({v.INIT_CONTAINER, names.IMPORT_CONTAINER})
 OUR_LABELS = frozenset(
     {v.LABEL_NAME, v.LABEL_INSTANCE, v.LABEL_COMPONENT, v.LABEL_PART_OF, v.LABEL_MANAGED_BY, v.LABEL_VERSION}
 )
+OUR_PREFIX = "specpilot.io/"
+OWNED = "the operator owns it"
 _INSTEAD = {
     "image": "spec.engine.image",
-    "command": "nothing: the operator starts vLLM",
+    "command": "spec.engine.args",
     "args": "spec.engine.args",
-    "restartPolicy": "nothing: the operator sets it",
 }
 
 
@@ -59,101 +60,104 @@ class Refused:
 def split(spec: SpeculativeDeploymentSpec) -> tuple[dict[str, Any], list[Refused]]:
     """(the podTemplate without what we own, what was left out and why)."""
     template = copy.deepcopy(spec.pod_template or {})
-    refused: list[Refused] = []
-    base = "spec.podTemplate"
-    for field in sorted(template.keys() - {"metadata", "spec"}):
-        template.pop(field)
-        refused.append(Refused(f"{base}.{field}", "a pod template has metadata and spec only: remove it"))
-    metadata, pod = _mapping(template, "metadata"), _mapping(template, "spec")
-    for field in sorted(metadata.keys() - {"labels", "annotations"}):
-        metadata.pop(field)
-        refused.append(
-            Refused(f"{base}.metadata.{field}", "only labels and annotations can be set: remove it")
-        )
-    _drop_keys(metadata, "labels", OUR_LABELS.__contains__, f"{base}.metadata", refused)
-    _drop_keys(metadata, "annotations", lambda k: k.startswith("specpilot.io/"), f"{base}.metadata", refused)
-    _drop_items(pod, "volumes", lambda i: i.get("name") in OUR_VOLUMES, f"{base}.spec", "rename it", refused)
-    _drop_items(
-        pod, "initContainers", lambda i: i.get("name") in OUR_INIT, f"{base}.spec", "rename it", refused
+    found = _Refusals()
+    at = "spec.podTemplate"
+    found.drop(
+        template, template.keys() - {"metadata", "spec"}, at, "a pod template has metadata and spec only"
     )
-    if pod.pop("restartPolicy", "Always") != "Always":
-        refused.append(Refused(f"{base}.spec.restartPolicy", "serving pods restart always: remove it"))
-    for index, container in enumerate(pod.get("containers") or []):
-        where = f"{base}.spec.containers[{index}]"
+    metadata, pod = found.mapping(template, "metadata", at), found.mapping(template, "spec", at)
+    others = metadata.keys() - {"labels", "annotations"}
+    found.drop(metadata, others, f"{at}.metadata", "only labels and annotations can be set here")
+    labels = found.mapping(metadata, "labels", f"{at}.metadata")
+    found.drop(labels, OUR_LABELS & labels.keys(), f"{at}.metadata.labels", OWNED)
+    annotations = found.mapping(metadata, "annotations", f"{at}.metadata")
+    ours = {key for key in annotations if str(key).startswith(OUR_PREFIX)}
+    found.drop(annotations, ours, f"{at}.metadata.annotations", OWNED)
+    if pod.get("restartPolicy") == "Always":
+        pod.pop("restartPolicy")
+    found.drop(pod, {"restartPolicy"} & pod.keys(), f"{at}.spec", "serving pods always restart")
+    found.items(pod, "volumes", f"{at}.spec", lambda i: i.get("name") in OUR_VOLUMES, "rename it")
+    found.items(pod, "initContainers", f"{at}.spec", lambda i: i.get("name") in OUR_INIT, "rename it")
+    for index, container in found.items(pod, "containers", f"{at}.spec"):
+        where = f"{at}.spec.containers[{index}]"
         if container.get("name") == v.ENGINE_CONTAINER:
-            _engine(container, spec, where, refused)
+            _engine(container, spec, where, found)
         elif container.get("name") == v.PROFILER_CONTAINER:
-            for field in sorted(container.keys() - {"name", "resources"}):
-                container.pop(field)
-                refused.append(
-                    Refused(f"{where}.{field}", "of the profiler only resources can be set: remove it")
-                )
+            found.drop(
+                container,
+                container.keys() - {"name", "resources"},
+                where,
+                "of the profiler only resources can be set",
+            )
         else:
-            _drop_ports(container, where, refused)
-    return template, refused
+            found.items(container, "ports", where, _our_port, "use another port and name")
+    return template, found.refused
 
 
-def _engine(
-    container: dict[str, Any], spec: SpeculativeDeploymentSpec, where: str, refused: list[Refused]
-) -> None:
+def _engine(container: dict[str, Any], spec: SpeculativeDeploymentSpec, where: str, found: _Refusals) -> None:
     for field, instead in _INSTEAD.items():
-        if container.pop(field, None) is not None:
-            refused.append(Refused(f"{where}.{field}", f"the operator owns it: use {instead}"))
-    _drop_items(container, "volumeMounts", _ours, where, "mount it elsewhere", refused)
-    _drop_ports(container, where, refused)
-    token = spec.model.token_secret is not None
-    found = env.environment_problems(container.get("env") or [], f"{where}.env", token)
-    refused.extend(Refused(path, message) for path, message in found)
-    paths = {path for path, _ in found}
-    if paths:
-        kept = enumerate(container["env"])
-        container["env"] = [entry for i, entry in kept if f"{where}.env[{i}]" not in paths]
-    for entry in container.get("env") or []:
+        found.drop(container, {field} & container.keys(), where, f"the operator owns it, use {instead}")
+    found.items(container, "volumeMounts", where, _our_mount, "mount it elsewhere")
+    found.items(container, "ports", where, _our_port, "use another port and name")
+    entries = [entry for _, entry in found.items(container, "env", where)]
+    faults = env.environment_problems(entries, f"{where}.env", spec.model.token_secret is not None)
+    found.refused += [Refused(path, message) for path, message in faults]
+    paths = {path for path, _ in faults}
+    if entries:
+        container["env"] = [e for i, e in enumerate(entries) if f"{where}.env[{i}]" not in paths]
+    for entry in container.get("env", ()):
         if entry.get("name") == env.PYTHONPATH:
             entry["value"] = env.python_path(entry)
 
 
-def _ours(mount: dict[str, Any]) -> bool:
+def _our_mount(mount: Mapping[str, Any]) -> bool:
     return str(mount.get("mountPath", "")).rstrip("/") in OUR_MOUNTS
 
 
-def _drop_ports(container: dict[str, Any], where: str, refused: list[Refused]) -> None:
-    _drop_items(
-        container,
-        "ports",
-        lambda i: i.get("containerPort") in OUR_PORTS or i.get("name") in OUR_PORT_NAMES,
-        where,
-        "use another port and name",
-        refused,
-    )
+def _our_port(port: Mapping[str, Any]) -> bool:
+    return port.get("containerPort") in OUR_PORTS or port.get("name") in OUR_PORT_NAMES
 
 
-def _drop_items(
-    parent: dict[str, Any],
-    field: str,
-    ours: Callable[[dict[str, Any]], bool],
-    where: str,
-    fix: str,
-    refused: list[Refused],
-) -> None:
-    items = parent.get(field)
-    if not isinstance(items, list):
-        return
-    for index, item in enumerate(items):
-        if ours(item):
-            refused.append(Refused(f"{where}.{field}[{index}]", f"the operator owns it: {fix}"))
-    parent[field] = [item for item in items if not ours(item)]
+class _Refusals:
+    """Takes out what is refused and remembers it."""
 
+    def __init__(self) -> None:
+        self.refused: list[Refused] = []
 
-def _drop_keys(
-    parent: dict[str, Any], field: str, ours: Callable[[str], bool], where: str, refused: list[Refused]
-) -> None:
-    entries = _mapping(parent, field)
-    for key in sorted(filter(ours, entries)):
-        entries.pop(key)
-        refused.append(Refused(f"{where}.{field}[{key}]", "the operator owns it: remove it"))
+    def drop(self, parent: dict[str, Any], fields: Iterable[str], where: str, reason: str) -> None:
+        """Take `fields` out of `parent`."""
+        for field in sorted(fields):
+            parent.pop(field)
+            path = f"{where}.{field}" if field.isidentifier() else f"{where}[{field}]"
+            self.refused.append(Refused(path, f"{reason}: remove it"))
 
+    def mapping(self, parent: dict[str, Any], field: str, where: str) -> dict[str, Any]:
+        """The mapping at `field`, or an empty one. `null` there would remove ours as a whole."""
+        value = parent.get(field, {})
+        if isinstance(value, dict):
+            return value
+        self.drop(parent, [field], where, "it must be a mapping")
+        return {}
 
-def _mapping(parent: dict[str, Any], field: str) -> dict[str, Any]:
-    value = parent.get(field)
-    return value if isinstance(value, dict) else {}
+    def items(
+        self,
+        parent: dict[str, Any],
+        field: str,
+        where: str,
+        ours: Callable[[Mapping[str, Any]], bool] = lambda _: False,
+        fix: str = "remove it",
+    ) -> list[tuple[int, dict[str, Any]]]:
+        """(index, item) of the list of mappings at `field`, without those that are `ours`."""
+        items = parent.get(field, [])
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            self.drop(parent, [field], where, "it must be a list of mappings")
+            return []
+        indexed = [(index, item) for index, item in enumerate(items) if not ours(item)]
+        self.refused += [
+            Refused(f"{where}.{field}[{index}]", f"{OWNED}: {fix}")
+            for index, item in enumerate(items)
+            if ours(item)
+        ]
+        if len(indexed) < len(items):
+            parent[field] = [item for _, item in indexed]
+        return indexed
