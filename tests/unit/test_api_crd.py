@@ -13,7 +13,7 @@ import pytest
 import yaml
 from pydantic import Field
 
-from specpilot.api import crd, policies
+from specpilot.api import crd, growth, policies
 from specpilot.api.base import Model, Policy
 from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.api.objects import SpeculativeDeployment
@@ -201,7 +201,8 @@ def test_lists_merge_as_their_content_wants() -> None:
 
 
 def tables() -> list[Policy[Any]]:
-    found = [value for name, value in vars(policies).items() if name.isupper() and isinstance(value, tuple)]
+    named = {**vars(policies), **vars(growth)}
+    found = [value for value in named.values() if isinstance(value, tuple)]
     return [entry for value in found for entry in value if isinstance(entry, Policy)]
 
 
@@ -225,9 +226,12 @@ def test_the_points_of_a_profile_only_grow() -> None:
             {"key": key, "fingerprint": {"model": "m", "method": "MTP"}, "points": rows}
         )
 
-    identity, grows = policies.ONLY_GROWS
-    assert not grows.violated((profile((0, 0.1)), profile((0, 0.1), (1, 0.2))))
-    assert grows.violated((profile((0, 0.1)), profile((0, 0.3))))
+    identity, grows = growth.PROFILE
+    [stays] = growth.POINT
+    before, after = profile((0, 0.1)), profile((0, 0.3), (1, 0.2))
+    assert not grows.violated((before, after))
+    assert stays.violated((before.points[0], after.points[0]))
+    assert not stays.violated((before.points[0], before.points[0]))
     assert grows.violated((profile((0, 0.1)), profile()))
     assert identity.violated((profile(), profile(key="other")))
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from specpilot.api import policies
+from specpilot.api import growth, policies
 from specpilot.api.base import Duration, Model, rules
 from specpilot.api.policies import NEEDS_DRAFT_MODEL as NEEDS_DRAFT_MODEL
 from specpilot.api.shapes import EnvVar, PodTemplate
@@ -192,11 +192,13 @@ class Grid(Model):
     tokens: Annotated[list[Depth], Field(min_length=1, max_length=8)] | None = None
     """Depths."""
     batch_sizes: (
-        Annotated[list[Annotated[int, Field(ge=1, le=4096)]], Field(min_length=1, max_length=16)] | None
+        Annotated[list[Annotated[int, Field(ge=1, le=growth.MAX_BATCH)]], Field(min_length=1, max_length=16)]
+        | None
     ) = None
     """Running requests."""
     context_lengths: (
-        Annotated[list[Annotated[int, Field(ge=1, le=4194304)]], Field(min_length=1, max_length=4)] | None
+        Annotated[list[Annotated[int, Field(ge=1, le=growth.MAX_CONTEXT)]], Field(min_length=1, max_length=4)]
+        | None
     ) = None
     """Tokens of context per request."""
 

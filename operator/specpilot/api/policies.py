@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         Tuning,
         Verification,
     )
-    from specpilot.api.profile import CostProfileSpec, Point
 
 NAME_LIMIT = 52  # leaves room for the longest suffix of a child within 63 characters
 NEEDS_DRAFT_MODEL = ("Eagle", "Eagle3", "DraftModel")
@@ -267,28 +266,5 @@ SPEC: tuple[Policy[SpeculativeDeploymentSpec], ...] = (
         "!has(self.profiling.grid.tokens) ||"
         " self.profiling.grid.tokens.all(t, t <= self.speculation.maxTokens)",
         lambda s: any(t > s.speculation.max_tokens for t in s.profiling.grid.tokens or ()),
-    ),
-)
-
-
-def _measured(point: Point) -> tuple[int, int, int, float]:
-    return point.tokens, point.batch_size, point.context_length, point.seconds
-
-
-ONLY_GROWS: tuple[Policy[tuple[CostProfileSpec, CostProfileSpec]], ...] = (  # (old, new)
-    Policy(
-        "spec.fingerprint",
-        "spec.fingerprint and spec.key cannot change: make another CostProfile for another engine",
-        "self.fingerprint == oldSelf.fingerprint && self.key == oldSelf.key",
-        lambda change: (change[0].fingerprint, change[0].key) != (change[1].fingerprint, change[1].key),
-    ),
-    Policy(
-        "spec.points",
-        "spec.points can only grow: delete the CostProfile to measure again",
-        "oldSelf.points.all(o, self.points.exists(p, p.tokens == o.tokens && p.batchSize == o.batchSize"
-        " && p.contextLength == o.contextLength && p.seconds == o.seconds))",
-        lambda change: (
-            not {_measured(p) for p in change[0].points} <= {_measured(p) for p in change[1].points}
-        ),
     ),
 )

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from specpilot.api import policies
+from specpilot.api import growth
 from specpilot.api.base import Model, rules
 from specpilot.api.status import Conditions
 
-MAX_POINTS = 512  # 8 depths x 16 batch sizes x 4 contexts; the growth rule's cost is quadratic in it
+MAX_POINTS = 512  # 8 depths x 16 batch sizes x 4 contexts; the rules' cost grows with its square
 
 
 class Fingerprint(Model):
@@ -43,11 +43,13 @@ class Fingerprint(Model):
 class Point(Model):
     """One measured step time."""
 
+    model_config = ConfigDict(json_schema_extra=rules(*growth.POINT))
+
     tokens: int = Field(ge=0, le=32)
     """Draft depth k."""
-    batch_size: int = Field(ge=1)
+    batch_size: int = Field(ge=1, le=growth.MAX_BATCH)
     """Running requests."""
-    context_length: int = Field(ge=0)
+    context_length: int = Field(ge=0, le=growth.MAX_CONTEXT)
     """Tokens of context per request."""
     seconds: float = Field(gt=0)
     """Median time of a decode step."""
@@ -60,7 +62,7 @@ class Point(Model):
 class CostProfileSpec(Model):
     """A CostProfile's content: C_k(B, ctx) points under one fingerprint."""
 
-    model_config = ConfigDict(json_schema_extra=rules(*policies.ONLY_GROWS))
+    model_config = ConfigDict(json_schema_extra=rules(*growth.PROFILE))
 
     key: str = Field(max_length=64)
     """Hash of the fingerprint."""
