@@ -12,6 +12,7 @@ import numpy as np
 
 from specpilot.estimate import constants as c
 from specpilot.estimate.cost import CellMemory, CostMemory
+from specpilot.estimate.dispersion import Dispersion
 from specpilot.estimate.load import LoadMemory
 from specpilot.estimate.survival import SurvivalMemory, believe
 from specpilot_engine.protocol import Exploration, Step
@@ -52,7 +53,7 @@ class Memory:
                     "accepted": _short(s.accepted),
                     "prior": _short(s.prior),
                     "weight": _short(s.weight),
-                    "dispersion": _short([s.dispersion])[0],
+                    "dispersion": _short((s.dispersion.value, s.dispersion.windows)),
                 },
                 "cost": {
                     "cells": [
@@ -60,7 +61,7 @@ class Memory:
                         for key, m in self.cost.cells.items()
                     ],
                     "precision": _pairs_json(self.cost),
-                    "dispersion": _short([self.cost.dispersion])[0],
+                    "dispersion": _short((self.cost.dispersion.value, self.cost.dispersion.windows)),
                 },
                 "load": _load_json(self.load),
                 "loadThen": _load_json(self.load_then),
@@ -96,7 +97,7 @@ class Memory:
             _numbers(s["accepted"]),
             _numbers(s["prior"], 1e-4, 1 - 1e-4),
             _numbers(s["weight"]),
-            _number(s["dispersion"], *c.DISPERSION_RANGE),
+            _dispersion(s["dispersion"], *c.DISPERSION_RANGE),
         )
         price, tokens, stated, widest = _numbers(x)
         return cls(
@@ -179,7 +180,12 @@ def _cost(doc: Mapping[str, Any]) -> CostMemory:
     precision = {(keys[int(i)], keys[int(j)]): float(v) for i, j, v in doc["precision"]}
     if not all(map(math.isfinite, precision.values())):
         raise ValueError("a precision is not a number")
-    return CostMemory(cells, precision, _number(doc["dispersion"], *c.COST_DISPERSION_RANGE))
+    return CostMemory(cells, precision, _dispersion(doc["dispersion"], *c.COST_DISPERSION_RANGE))
+
+
+def _dispersion(row: Iterable[Any], low: float, high: float) -> Dispersion:
+    value, windows = row
+    return Dispersion(_number(value, low, high), _number(windows, 0.0, c.DISPERSION_WINDOWS[1]))
 
 
 def _load_json(load: LoadMemory) -> dict[str, Any]:

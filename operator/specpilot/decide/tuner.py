@@ -155,7 +155,7 @@ def _landscape(memory: Memory, prior: CostPrior, settings: Settings) -> Landscap
     depths, context = settings.depths, memory.load.context
     costs = cost.Costs(memory.cost, prior, depths, settings.max_batch, context)
     land = landscape(depths, survival.believe(memory.survival, depths[-1]), costs, settings.allowed)
-    return replace(land, noise=memory.cost.dispersion)
+    return replace(land, noise=memory.cost.dispersion.value)
 
 
 def _all_sizes(max_batch: int) -> Floats:

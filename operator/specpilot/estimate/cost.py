@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specpilot.estimate import constants as c
+from specpilot.estimate.dispersion import Dispersion
 from specpilot.estimate.process import Posterior, kernel, points
 from specpilot.estimate.profile import CostPrior
 from specpilot.estimate.windows import Window
 
 Floats = NDArray[np.float64]
+FIRST_DISPERSION = Dispersion(1.0)
 Key = tuple[int, int]  # (depth, bucket's upper edge)
 SIZES = sorted({s * 2**e // 2 for e in range(12) for s in (2, 3)})  # 1, 2, 3, 4, 6, 8, 12, …
 
@@ -57,7 +59,7 @@ class CostMemory:
 
     cells: Mapping[Key, CellMemory] = field(default_factory=dict)
     precision: Mapping[tuple[Key, Key], float] = field(default_factory=dict)
-    dispersion: float = 1.0
+    dispersion: Dispersion = FIRST_DISPERSION
     last_z: float = 0.0
 
 
@@ -78,7 +80,7 @@ def learn(
         return memory, None
     seen = _pool(windows)
     keys = list(seen)
-    noise = np.array([memory.dispersion * c.STEP_NOISE**2 / m.steps for m in seen.values()])
+    noise = np.array([memory.dispersion.value * c.STEP_NOISE**2 / m.steps for m in seen.values()])
     logs = np.array([math.log(m.mean) for m in seen.values()])
     at = points((k for k, _ in keys), (m.batch for m in seen.values()))
     belief = posterior(memory, prior)
@@ -98,10 +100,10 @@ def learn(
         shift = shift or CostShift(0.0, math.sqrt(contrast))
         keep *= c.CARRY_COST
     elif freedom:
-        factor = 1 + c.DISPERSION_GAIN * (min(contrast / freedom, 9.0) - 1)
-        low, high = c.COST_DISPERSION_RANGE
-        dispersion = min(max(dispersion * factor, low), high)
-    return _merged(old, seen, _precision(noise), logs, keep, dispersion, level_z), shift
+        dispersion = dispersion.after(contrast / freedom, c.COST_DISPERSION_RANGE)
+    return replace(
+        _merged(old, seen, _precision(noise), logs, keep), dispersion=dispersion, last_z=level_z
+    ), shift
 
 
 def posterior(memory: CostMemory, prior: CostPrior) -> Posterior:
@@ -170,7 +172,7 @@ def _moved(memory: CostMemory, common: float) -> CostMemory:
         )
         for key, m in memory.cells.items()
     }
-    return CostMemory(cells, memory.precision, memory.dispersion)
+    return CostMemory(cells, memory.precision)
 
 
 def _merged(
@@ -179,8 +181,6 @@ def _merged(
     precision: Floats,
     logs: Floats,
     keep: float,
-    dispersion: float,
-    last_z: float,
 ) -> CostMemory:
     cells: dict[Key, CellMemory] = {}
     weighted = dict(zip(seen, precision @ logs, strict=True))
@@ -204,7 +204,7 @@ def _merged(
             pair = (a_key, keys[j])
             pairs[pair] = pairs.get(pair, 0.0) + float(precision[i, j])
     kept = {pair: v for pair, v in sorted(pairs.items()) if pair[0] in cells and pair[1] in cells}
-    return CostMemory(cells, kept, dispersion, last_z)
+    return CostMemory(cells, kept)
 
 
 _NONE = (0.0, 0.0, 0.0, 0.0, 0.0)

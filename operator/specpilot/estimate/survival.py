@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpilot.estimate import constants as c
+from specpilot.estimate.dispersion import Dispersion
 from specpilot.estimate.windows import Window
 
 Floats = NDArray[np.float64]
+FIRST_DISPERSION = Dispersion(c.DISPERSION_FIRST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class SurvivalMemory:
     accepted: tuple[float, ...] = ()
     prior: tuple[float, ...] = ()
     weight: tuple[float, ...] = ()
-    dispersion: float = c.DISPERSION_FIRST
+    dispersion: Dispersion = FIRST_DISPERSION
     last_z: float = 0.0
 
 
@@ -80,8 +82,8 @@ def believe(memory: SurvivalMemory, depth: int) -> Survival:
     q, var, seen = np.empty(depth), np.empty(depth), np.empty(depth)
     s, variance_s = 1.0, 0.0
     for j in range(depth):
-        drafted = _at(memory.drafted, j) / memory.dispersion
-        accepted = _at(memory.accepted, j) / memory.dispersion
+        drafted = _at(memory.drafted, j) / memory.dispersion.value
+        accepted = _at(memory.accepted, j) / memory.dispersion.value
         # A slot nothing is known of behaves like the one before it.
         guess = _at(memory.prior, j, q[j - 1] if j else c.PRIOR_ACCEPTANCE)
         weight = _at(memory.weight, j, c.PRIOR_DRAFTS)
@@ -113,12 +115,7 @@ def learn(memory: SurvivalMemory, windows: Iterable[Window]) -> tuple[SurvivalMe
     if shifted and abs(now - before) >= c.SHIFT_SURVIVAL:
         carried = _carry(memory, drafted, accepted)
         return replace(carried, last_z=0.0), Shift(position, before, now, z)
-    low, high = c.DISPERSION_RANGE
-    dispersion = memory.dispersion
-    if z:
-        # Clipped, so that what may be a shift moves it little; z is already in its units.
-        factor = 1 + c.DISPERSION_GAIN * (min(z * z, 9.0) - 1)
-        dispersion = min(max(dispersion * factor, low), high)
+    dispersion = memory.dispersion.after(z * z, c.DISPERSION_RANGE) if z else memory.dispersion
     keep = 0.5 ** (max(w.seconds for w in windows) / c.SURVIVAL_HALF_LIFE)
     return (
         SurvivalMemory(
@@ -161,11 +158,11 @@ def _distance(
     worst, where = 0.0, 0
     for j, n in enumerate(drafted):
         old = _at(memory.drafted, j)
-        effective = n / memory.dispersion
-        if effective < 5 or old / memory.dispersion < 5:
+        dispersion = memory.dispersion.value
+        if min(n, old) / dispersion < c.LEAST_DRAFTS:
             continue
         rate = (_at(memory.accepted, j) + accepted[j] + 0.5) / (old + n + 1)
-        deviation = math.sqrt(max(rate * (1 - rate), 1e-6) * (1 / n + 1 / old) * memory.dispersion)
+        deviation = math.sqrt(max(rate * (1 - rate), 1e-6) * (1 / n + 1 / old) * dispersion)
         z = (accepted[j] / n - _rate(memory, j)) / deviation
         if abs(z) > abs(worst):
             worst, where = z, j
