@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -32,26 +33,24 @@ def default_folder(sd: SpeculativeDeployment) -> Path:
 
 
 class State:
-    """Reads and writes the folder; holds its lock, so that two runs never share it."""
+    """Reads and writes the folder. `key` names what a profile in it is of."""
 
     def __init__(self, folder: Path, sd: SpeculativeDeployment, key: str) -> None:
-        """`key` names what a profile is of. Raises LocalError when the folder cannot be used."""
         self.folder = folder
         self._sd, self._key = sd, key
-        self._lock = _locked(folder)
         self._schedule = folder / names.schedule_config_map(sd.metadata.name) / SCHEDULE_KEY
         self._memory = folder / f"{names.tuner_config_map(sd.metadata.name)}.json"
         self._profile = folder / f"{names.cost_profile(sd.metadata.name, key)}.json"
-        # The init container's work: a copy, so that nothing else of our environment is on the engine's path.
-        shutil.copytree(
-            Path(specpilot_engine.__file__).parent,
-            folder / "engine" / "specpilot_engine",
-            dirs_exist_ok=True,
-            ignore=shutil.ignore_patterns("__pycache__"),
-        )
 
-    def close(self) -> None:
-        self._lock.close()
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the folder for this process alone, with the engine package in it.
+
+        Raises LocalError when it cannot be used, or another run uses it.
+        """
+        with _locked(self.folder):
+            _copy_package(self.folder / "engine")
+            yield
 
     def schedule(self) -> Schedule | None:
         """The schedule of the run before; None when there is none that can be used."""
@@ -143,6 +142,19 @@ def _locked(folder: Path) -> IO[str]:
             f"another run uses {folder} for its state: end that one, or name another folder with --state"
         ) from None
     return lock
+
+
+def _copy_package(to: Path) -> None:
+    """The init container's work: a copy, so that nothing else of our environment is on the engine's path."""
+    source = Path(specpilot_engine.__file__).parent
+    try:
+        shutil.copytree(
+            source, to / source.name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    except OSError as e:
+        raise LocalError(
+            f"the engine package cannot be copied to {to} ({e}): free some space, or name another folder with --state"
+        ) from None
 
 
 def _write(path: Path, text: str) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -109,23 +109,14 @@ async def up(file: Path, options: Options, console: Console) -> None:
     sd = read_file(file)
     folder = (options.state or default_folder(sd)).absolute()
     machine = make_machine(options, folder)
-    with opened(folder, sd) as state:
+    state = State(folder, sd, request_key(sd.spec))
+    with state.held():
         ports = choose_ports(options, sd.spec.replicas)
         with Screen(
             console, f"[bold]{sd.metadata.name}[/]  {_what(options)}  [dim]Ctrl-C ends it[/]"
         ) as screen:
             local = Local(sd, machine, state, ports, screen.tell, screen.show)
             await run_while(local, _serve(local, options))
-
-
-@contextlib.contextmanager
-def opened(folder: Path, sd: SpeculativeDeployment) -> Iterator[State]:
-    """The state of `sd` in `folder`, for as long as nobody else uses it."""
-    state = State(folder, sd, request_key(sd.spec))
-    try:
-        yield state
-    finally:
-        state.close()
 
 
 def _what(options: Options) -> str:

@@ -1,0 +1,125 @@
+"""Where the subject of an explanation comes from: files on this machine, or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from specpilot.api.objects import CostProfile, SpeculativeDeployment
+from specpilot.cluster.client import Cluster
+from specpilot.cluster.kinds import CONFIG_MAP, COST_PROFILE, SPECULATIVE_DEPLOYMENT
+from specpilot.control import read
+from specpilot.control.step import settings
+from specpilot.decide.memory import Memory
+from specpilot.explain.subject import Subject
+from specpilot.local.errors import LocalError
+from specpilot.local.state import State, default_folder
+from specpilot.local.up import read_file
+from specpilot.plan import names
+from specpilot.plan.fingerprint import request_key
+from specpilot_engine.protocol import ProfilePoint, Schedule
+
+_NO_TRAFFIC = "no traffic has been seen: survival is what one expects before any"
+_NO_PROFILE = "there is no profile: step times have the shape of no engine in particular"
+
+
+def from_file(file: Path, state: Path | None = None) -> Subject:
+    """A CostProfile, or a SpeculativeDeployment with what `specpilot up` has learnt of it.
+
+    Raises LocalError.
+    """
+    try:
+        docs = [d for d in yaml.safe_load_all(file.read_text()) if isinstance(d, dict)]
+    except OSError as e:
+        raise LocalError(f"{file} cannot be read ({e.strerror}): check the path") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        raise LocalError(f"{file} is not YAML or JSON: {' '.join(str(e).split())}") from None
+    profile = next((d for d in docs if d.get("kind") == "CostProfile"), None)
+    if profile is not None:
+        return of_profile(_profile(profile, str(file)))
+    sd = read_file(file)
+    folder = (state or default_folder(sd)).absolute()
+    if not folder.is_dir():
+        raise LocalError(
+            f"{sd.metadata.name} has not run here: start it with specpilot up {file}, or name --state"
+        )
+    kept = State(folder, sd, request_key(sd.spec))
+    return of_deployment(sd, kept.points()[0], kept.memory(), kept.schedule())
+
+
+async def from_cluster(namespace: str, name: str) -> Subject:
+    """A SpeculativeDeployment or a CostProfile of the kubeconfig's cluster. Raises LocalError, ClusterError."""
+    cluster = await Cluster.connect()
+    try:
+        body = await cluster.get(SPECULATIVE_DEPLOYMENT, namespace, name)
+        if body is None:
+            profile = await cluster.get(COST_PROFILE, namespace, name)
+            if profile is None:
+                raise LocalError(
+                    f"there is no SpeculativeDeployment and no CostProfile {namespace}/{name}: see kubectl get"
+                    " specdep,costprofiles -A"
+                )
+            return of_profile(_profile(profile, f"CostProfile {namespace}/{name}"))
+        sd = SpeculativeDeployment.parse(body)
+        used = sd.status.profile.name if sd.status.profile else ""
+        found = await cluster.get(COST_PROFILE, namespace, used) if used else None
+        points = points_of(_profile(found, f"CostProfile {namespace}/{used}")) if found else ()
+        tuner = await cluster.get(CONFIG_MAP, namespace, names.tuner_config_map(name))
+        schedule = await cluster.get(CONFIG_MAP, namespace, names.schedule_config_map(name))
+        return of_deployment(sd, points, read.memory_in(tuner), read.schedule_in(schedule))
+    except ValidationError as e:
+        raise LocalError(
+            f"{namespace}/{name} cannot be understood ({e.error_count()} errors): update specpilot"
+        ) from e
+    finally:
+        await cluster.aclose()
+
+
+def of_profile(profile: CostProfile) -> Subject:
+    """A profile alone: its own depths and sizes, and survival as before any traffic."""
+    points = points_of(profile)
+    if not points:
+        raise LocalError(f"{profile.metadata.name} has no measured points yet: wait for its profiling")
+    depths = tuple(sorted({0, *(p.tokens for p in points)}))
+    return Subject(
+        profile.metadata.name,
+        depths,
+        max(p.batch for p in points),
+        points,
+        notes=(_NO_TRAFFIC + " (a profile alone)",),
+    )
+
+
+def of_deployment(
+    sd: SpeculativeDeployment, points: tuple[ProfilePoint, ...], memory: Memory, schedule: Schedule | None
+) -> Subject:
+    """A deployment with whatever is known of it. Raises LocalError for one that never speculates."""
+    name = f"{sd.metadata.namespace}/{sd.metadata.name}"
+    if sd.spec.speculation.method == "None":
+        raise LocalError(f"{name} has speculation.method None: there is no depth to explain")
+    to = settings(sd.spec, schedule or Schedule(0, ()))
+    notes = [] if memory.load.seconds else [_NO_TRAFFIC]
+    notes += [] if points else [_NO_PROFILE]
+    notes += [memory.note] if memory.note else []
+    return Subject(name, to.depths, to.max_batch, points, memory, schedule, to.allowed, tuple(notes))
+
+
+def points_of(profile: CostProfile) -> tuple[ProfilePoint, ...]:
+    """The measured points of a CostProfile."""
+    return tuple(
+        ProfilePoint(p.tokens, p.batch_size, p.context_length, p.seconds, p.spread, p.steps)
+        for p in profile.spec.points
+    )
+
+
+def _profile(body: Mapping[str, Any], where: str) -> CostProfile:
+    try:
+        return CostProfile.model_validate(body)
+    except ValidationError as e:
+        first = e.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise LocalError(f"{where} is no CostProfile: {field} {first['msg'].lower()}; correct it") from None
