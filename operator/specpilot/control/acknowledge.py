@@ -75,9 +75,11 @@ class Acknowledgements:
 
     def changed(self, key: Key) -> None:
         """A new schedule has just been written."""
-        self._changed_at[key] = time.monotonic()
+        following = self._look(key)
         self._rest.pop(key, None)
-        self.follow(key)
+        if following is not None and following.pods:
+            self._changed_at[key] = time.monotonic()
+            self.follow(key)
 
     def follow(self, key: Key) -> None:
         """See to it that the engines of `key` are asked, unless all have acknowledged or rest is due."""

@@ -120,7 +120,9 @@ def _scaled_to_zero(f: Facts) -> Verdict | None:
 
 def _serving(f: Facts) -> Verdict | None:
     r = f.rollout
-    return Verdict("True", Reason.SERVING) if r.exists and r.ready >= r.wanted else None
+    if not r.exists or r.ready < r.wanted:
+        return None
+    return Verdict("True", Reason.SERVING, "every wanted pod of this generation serves")
 
 
 def _not_applied(f: Facts) -> Verdict | None:

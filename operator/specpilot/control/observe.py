@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from specpilot.api.vocabulary import Reason
 from specpilot.control.acknowledge import Acknowledged
 from specpilot.control.conditions import Finding, Speculation
 from specpilot.control.live import Live
-from specpilot.control.step import Pod, Taken
+from specpilot.control.profile_choice import Choice
+from specpilot.control.step import Pod, Taken, first_schedule
+from specpilot.decide.tuner import Settings
 from specpilot.estimate.counters import Counters
 from specpilot.estimate.windows import Window
 from specpilot_engine.protocol import Schedule
@@ -64,6 +67,25 @@ def confirmed(found: Finding | None, acknowledged: Acknowledged, overdue: bool) 
         text = f"{acknowledged.current} of {acknowledged.ready} ready pods run the schedule{wrong}"
         return Finding(Reason.AWAITING_ACKNOWLEDGEMENT, text)
     return found
+
+
+def from_profile(taken: Taken, choice: Choice | None, to: Settings) -> Taken:
+    """The step, or the schedule that a profile suggests where that is all there is to go by."""
+    memory = taken.evidence.memory
+    if choice is None or choice.active or not choice.points or memory.cost.cells or memory.load.seconds:
+        return taken
+    schedule = first_schedule(choice.points, to, to.in_force.generation + 1)
+    if schedule.steps == to.in_force.steps:
+        return taken
+    decision = replace(
+        taken.decision,
+        change=True,
+        steps=schedule.steps,
+        steps_changed=True,
+        reason=Reason.INITIAL,
+        message="by the measured step times, before any traffic",
+    )
+    return replace(taken, decision=decision, schedule=schedule)
 
 
 def _drafts(window: Window) -> float:

@@ -137,7 +137,8 @@ def _differing(mine: Fingerprint, theirs: Fingerprint) -> list[str]:
 
 def _finished(profile: CostProfile, outcome: Condition, own: bool) -> Finding:
     if outcome.status == "True":
-        return Finding(Reason.MEASURED if own else Reason.REUSED, f"CostProfile {profile.metadata.name}")
+        reason = Reason.MEASURED if own else Reason.REUSED
+        return Finding(reason, f"CostProfile {profile.metadata.name} has all step times")
     reason = Reason.PROFILE_INCOMPLETE if profile.spec.points else Reason.PROFILE_FAILED
     return Finding(reason, f"CostProfile {profile.metadata.name}: {outcome.message}")
 

@@ -22,7 +22,7 @@ from specpilot.control.acknowledge import target_of
 from specpilot.control.clock import timestamp
 from specpilot.control.conditions import Finding
 from specpilot.control.live import Live
-from specpilot.control.observe import drafting, tuning
+from specpilot.control.observe import drafting, from_profile, tuning
 from specpilot.control.reconcile import Reconciler
 from specpilot.control.status import summary
 from specpilot.control.step import Evidence, Taken, forget, step
@@ -133,6 +133,8 @@ class Retuner:
         shown = (live.tuning, live.metrics, live.speculation)
         live.speculation, live.undrafted = drafting(live, taken, due.schedule, counters)
         live.tuning = tuning(mode, taken, live.tuning)
+        if mode == "Apply" and taken.schedule is None:
+            taken = from_profile(taken, live.choice, to)
         if taken.schedule is not None:
             await self._publish(due, taken, taken.schedule)
         elif mode == "Recommend" and taken.decision.steps_changed:
