@@ -1,0 +1,171 @@
+"""The operator as a process of this machine, with an identity and rights of its own in the cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.setup.cluster import PROJECT, Cluster
+from tests.setup.waiting import eventually
+
+NAMESPACE = "specpilot-system"
+USER = f"system:serviceaccount:{NAMESPACE}:specpilot"
+
+# The least that the operator needs; its chart grants the same.
+RULES: list[dict[str, Any]] = [
+    {"apiGroups": ["specpilot.io"], "resources": ["speculativedeployments"], "verbs": ["get", "list", "watch"]},
+    {
+        "apiGroups": ["specpilot.io"],
+        "resources": ["speculativedeployments/status", "costprofiles/status"],
+        "verbs": ["patch"],
+    },
+    {
+        "apiGroups": ["specpilot.io"],
+        "resources": ["speculativedeployments/finalizers"],  # blockOwnerDeletion
+        "verbs": ["update"],
+    },
+    {
+        "apiGroups": ["specpilot.io"],
+        "resources": ["costprofiles"],
+        "verbs": ["get", "list", "watch", "create", "patch"],
+    },
+    {
+        "apiGroups": ["apps", "batch", "", "policy"],
+        "resources": ["deployments", "jobs", "configmaps", "services", "serviceaccounts", "poddisruptionbudgets"],
+        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+    },
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
+]
+
+
+def install(cluster: Cluster) -> None:
+    """CRDs, namespace and rights; again is no change."""
+    crds = [yaml.safe_load(path.read_text()) for path in sorted((PROJECT / "crds").glob("*.yaml"))]
+    cluster.apply(*crds)
+    for crd in crds:
+        cluster.kubectl("wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}", "--timeout=30s")
+    name = {"name": "specpilot"}
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**name, "namespace": NAMESPACE}},
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": name,
+            "rules": RULES,
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": name,
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **name},
+            "subjects": [{"kind": "ServiceAccount", **name, "namespace": NAMESPACE}],
+        },
+    )
+
+
+class OperatorProcess:
+    """One operator; start it, end it in any way, start it again."""
+
+    def __init__(self, cluster: Cluster, folder: Path, **config: Any) -> None:
+        self._folder = folder
+        self._log = folder / "operator.log"
+        self._health = _free_port()
+        self._config = folder / "operator.yaml"
+        settings = {
+            "namespace": NAMESPACE,
+            "tick": "500ms",
+            "lease": {"duration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
+            "ports": {"health": self._health, "metrics": _free_port()},
+            "logLevel": "info",
+            **config,
+        }
+        self.ports: dict[str, int] = settings["ports"]
+        self._config.write_text(yaml.safe_dump(settings))
+        self._kubeconfig = folder / "kubeconfig"
+        self._kubeconfig.write_text(json.dumps(_kubeconfig(cluster)))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start, and wait until its caches are filled."""
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(self._kubeconfig),
+            "SPECPILOT_CONFIG": str(self._config),
+            "PYTHONPATH": f"{PROJECT / 'operator'}:{PROJECT / 'serving'}",
+        }
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "specpilot.operator_main"], env=environment, stderr=log, stdout=log
+            )
+        eventually(self.ready, 30, f"the operator's caches ({self._log})")
+
+    def ready(self) -> bool:
+        return self._ask("readyz") == 200
+
+    def alive(self) -> bool:
+        return self._ask("healthz") == 200
+
+    def _ask(self, path: str) -> int:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._health}/{path}", timeout=2) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as e:
+            return e.code
+        except OSError:
+            return 0
+
+    def metric(self, name: str) -> float:
+        """A series of the operator's own /metrics, by its name with labels; 0 where it is absent."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.ports['metrics']}/metrics", timeout=5) as answer:
+            for line in answer.read().decode().splitlines():
+                if line.startswith(f"{name} "):
+                    return float(line.rpartition(" ")[2])
+        return 0.0
+
+    def kill(self) -> None:
+        """As a node that dies does."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """As Kubernetes does; its exit status."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> int:
+        if self._process is None:
+            return 0
+        self._process.send_signal(number)
+        status = self._process.wait(30)
+        self._process = None
+        return status
+
+    def logged(self) -> list[dict[str, Any]]:
+        """Its log, one dictionary a line."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def _kubeconfig(cluster: Cluster) -> dict[str, Any]:
+    """The cluster's, with the operator's own user."""
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    token = cluster.kubectl("create", "token", "specpilot", "--namespace", NAMESPACE, "--duration=4h").strip()
+    current = next(c for c in config["contexts"] if c["name"] == config["current-context"])
+    current["context"]["user"] = "specpilot"
+    return {**config, "users": [{"name": "specpilot", "user": {"token": token}}]}
+
+
+def _free_port() -> int:
+    from specpilot.local.process import free_ports
+
+    return free_ports(1)[0]
