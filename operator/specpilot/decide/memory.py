@@ -118,8 +118,10 @@ class Memory:
 def materially_differs(a: Memory, b: Memory) -> bool:
     """Whether a restart with `a` instead of `b` would lose something that matters.
 
-    Under constant traffic the estimates only tremble, and this stays False: nothing is written.
+    Under constant traffic the estimates only tremble, and this stays False: nothing is written. The one
+    that has seen less is taken for the saved one: evidence that faded is not worth a write.
     """
+    a, b = sorted((a, b), key=lambda m: m.fresh)
     if (a.steps, a.exploration, a.shift) != (b.steps, b.exploration, b.shift):
         return True
     if (a.changed_at, a.explored_at, a.shifted_at) != (b.changed_at, b.explored_at, b.shifted_at):

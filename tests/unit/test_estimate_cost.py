@@ -1,0 +1,163 @@
+"""Cost: a prior corrected by what is seen, as far as errors are believed alike, with its uncertainty."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from specpilot.estimate import constants as c
+from specpilot.estimate.cost import CostMemory, Costs, learn
+from specpilot.estimate.counters import Cell
+from specpilot.estimate.profile import CostPrior
+from specpilot.estimate.windows import Window
+from specpilot_engine.protocol import ProfilePoint, bucket
+
+DEPTHS = (0, 1, 3, 7)
+BATCHES = (1, 16, 64, 256)
+
+
+def truth(k: int, batch: float) -> float:
+    return 0.010 * (1 + 0.01 * batch * (1 + k) + 0.1 * k)
+
+
+def profile(factor: float = 1.0, **of_depth: float) -> CostPrior:
+    return CostPrior(
+        [
+            ProfilePoint(k, b, 8192, truth(k, b) * factor * of_depth.get(f"k{k}", 1.0), 0.02, 16)
+            for k in DEPTHS
+            for b in BATCHES
+        ]
+    )
+
+
+def window(*cells: tuple[int, int, float], slow: float = 1.0, at: float = 0.0) -> Window:
+    """Cells of (depth, batch, steps) at their true step times, all `slow` times slower."""
+    return Window(
+        "pod-1",
+        at,
+        at + 15,
+        {(k, bucket(b)): Cell(n, n * truth(k, b) * slow, n * b, n * b) for k, b, n in cells},
+    )
+
+
+def after(prior: CostPrior, *windows: Window) -> CostMemory:
+    memory = CostMemory()
+    for w in windows:
+        memory, _ = learn(memory, [w], prior)
+    return memory
+
+
+def error(memory: CostMemory, prior: CostPrior, k: int, batch: int) -> float:
+    costs = Costs(memory, prior, DEPTHS, 256, None)
+    return float(costs.log_seconds[DEPTHS.index(k), batch - 1]) - math.log(truth(k, batch))
+
+
+def test_without_traffic_the_profile_stands() -> None:
+    costs = Costs(CostMemory(), profile(), DEPTHS, 256, None)
+    expected = [[truth(k, b) for b in range(1, 257)] for k in DEPTHS]
+    assert np.exp(costs.log_seconds) == pytest.approx(np.array(expected))
+    assert costs.differences()[1, 2] == pytest.approx(costs.differences()[1, 2, 0])
+
+
+def test_a_profile_at_the_wrong_context_heals_everywhere_from_one_cell() -> None:
+    prior = profile(factor=1.3)
+    memory = after(prior, *[window((3, 16, 500))] * 20)
+    for k in DEPTHS:
+        for b in BATCHES:
+            assert abs(error(memory, prior, k, b)) < 0.03
+
+
+def test_one_wrong_depth_heals_at_that_depth_and_hardly_moves_the_others() -> None:
+    prior = profile(k7=0.75)
+    memory = after(prior, *[window((3, 16, 500), (7, 16, 40))] * 20)
+    assert error(CostMemory(), prior, 7, 16) == pytest.approx(math.log(0.75))
+    assert abs(error(memory, prior, 7, 16)) < 0.02
+    assert abs(error(memory, prior, 7, 64)) < 0.12
+    assert abs(error(memory, prior, 3, 16) - error(memory, prior, 1, 16)) < 0.04
+
+
+def test_seeing_a_depth_makes_its_difference_surer_most_of_all_where_it_was_seen() -> None:
+    prior = profile()
+    memory = after(prior, *[window((3, 16, 500), (7, 16, 40))] * 10)
+    before = Costs(CostMemory(), prior, DEPTHS, 256, None).differences()[2, 3]
+    now = Costs(memory, prior, DEPTHS, 256, None).differences()[2, 3]
+    assert now[15] < before[15] / 4
+    assert now[15] < now[255] < before[255]
+    assert np.all(now <= before + 1e-12)
+
+
+def test_what_slows_a_whole_window_does_not_blur_the_difference_of_its_depths() -> None:
+    prior = profile()
+    rng = np.random.default_rng(0)
+    noisy = [window((1, 16, 1e5), (3, 16, 1e5), slow=float(np.exp(rng.normal(0, 0.05)))) for _ in range(20)]
+    costs = Costs(after(prior, *noisy), prior, DEPTHS, 256, None)
+    difference = costs.log_seconds[1, 15] - costs.log_seconds[2, 15]
+    assert difference == pytest.approx(math.log(truth(1, 16) / truth(3, 16)), abs=1e-3)
+
+
+def test_a_slower_engine_is_a_shift_and_what_is_known_of_differences_survives_it() -> None:
+    prior = profile(k7=0.8)
+    memory = after(prior, *[window((3, 16, 500), (7, 16, 40))] * 20)
+    memory, shift = learn(memory, [window((3, 16, 500), slow=1.4)], prior)
+    assert shift is not None
+    assert shift.log == pytest.approx(math.log(1.4), abs=0.05)
+    costs = Costs(memory, prior, DEPTHS, 256, None)
+    difference = float(costs.log_seconds[3, 15] - costs.log_seconds[2, 15])
+    assert difference == pytest.approx(math.log(truth(7, 16) / truth(3, 16)), abs=0.03)
+    assert float(costs.log_seconds[2, 15]) == pytest.approx(math.log(truth(3, 16) * 1.4), abs=0.04)
+
+
+def test_depths_that_move_against_each_other_are_a_shift_and_are_learnt_anew() -> None:
+    prior = profile()
+    memory = after(prior, *[window((3, 16, 500), (7, 16, 100))] * 20)
+    changed = window((3, 16, 500), (7, 16, 100))
+    cells = {**changed.cells, (7, 16): Cell(100, 130 * truth(7, 16), 1600, 1600)}
+    changed = Window("pod-1", 0, 15, cells)
+    memory, shift = learn(memory, [changed], prior)
+    assert shift is not None
+    for _ in range(5):
+        memory, _ = learn(memory, [changed], prior)
+    costs = Costs(memory, prior, DEPTHS, 256, None)
+    difference = float(costs.log_seconds[3, 15] - costs.log_seconds[2, 15])
+    assert difference == pytest.approx(math.log(1.3 * truth(7, 16) / truth(3, 16)), abs=0.05)
+
+
+def test_noise_alone_is_no_shift() -> None:
+    prior, memory, shifts = profile(), CostMemory(), 0
+    rng = np.random.default_rng(2)
+    for _ in range(300):
+        common = float(np.exp(rng.normal(0, 0.03)))
+        cells = {}
+        for k, steps in ((3, 500), (7, 16)):
+            mean = truth(k, 16) * common * (1 + rng.normal(0, c.STEP_NOISE / math.sqrt(steps)))
+            cells[k, 16] = Cell(steps, steps * mean, steps * 16, steps)
+        memory, shift = learn(memory, [Window("pod-1", 0, 15, cells)], prior)
+        shifts += shift is not None
+    assert shifts <= 1
+    assert 0.5 < memory.dispersion.value < 2
+
+
+def test_without_a_profile_the_first_cell_sets_the_scale() -> None:
+    prior = CostPrior([])
+    memory = after(prior, *[window((1, 16, 500))] * 5)
+    assert abs(error(memory, prior, 1, 16)) < 0.05
+    assert Costs(memory, prior, DEPTHS, 256, None).differences()[1, 3, 15] > 0.05
+
+
+def test_the_context_of_each_cell_is_taken_into_account() -> None:
+    points = [
+        ProfilePoint(k, 16, x, truth(k, 16) * f, 0, 16) for k in DEPTHS for x, f in ((1000, 1.0), (9000, 2.0))
+    ]
+    prior = CostPrior(points)
+    cells = {(3, 16): Cell(500, 500 * truth(3, 16) * 2, 8000, 8000, 8000 * 9000)}
+    memory = after(prior, *[Window("pod-1", 0, 15, cells)] * 10)
+    costs = Costs(memory, prior, DEPTHS, 16, 1000.0)
+    assert float(costs.log_seconds[2, 15]) == pytest.approx(math.log(truth(3, 16)), abs=0.02)
+
+
+def test_replicas_are_pooled() -> None:
+    prior, w = profile(), window((3, 16, 500))
+    pooled, _ = learn(CostMemory(), [w, w], prior)
+    assert pooled == after(prior, window((3, 16, 1000)))
