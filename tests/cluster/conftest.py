@@ -7,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from deploy.console import TroubleError
 from tests.setup import cluster as clusters
 from tests.setup import debian, images, vllm_pods
 from tests.setup.cluster import Cluster
@@ -18,7 +19,10 @@ RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("e
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """The cluster that all tests of this run share."""
-    running, started = clusters.start()
+    try:
+        running, started = clusters.start()
+    except TroubleError as error:
+        pytest.fail(str(error), pytrace=False)
     yield running
     if started:
         clusters.stop()
@@ -42,9 +46,12 @@ def namespace(cluster: Cluster) -> Iterator[Callable[..., str]]:
 
 
 def _loaded(cluster: Cluster, name: str) -> str:
-    debian.provide(debian.CLUSTER)
-    image = images.provide(name)
-    cluster.load(image.archive)
+    try:
+        debian.provide(debian.CLUSTER)
+        image = images.provide(name)
+        cluster.load(image.archive)
+    except TroubleError as error:
+        pytest.fail(str(error), pytrace=False)
     return image.name
 
 

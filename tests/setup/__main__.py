@@ -12,14 +12,14 @@ from deploy.console import TroubleError, cache, say
 from tests.setup import cluster, debian, images, models, vllm
 
 
-def engine() -> None:
+def engine_tier() -> None:
     debian.provide(debian.ENGINE)
     vllm.provide()
     vllm.provide_newest()
     models.provide()
 
 
-def clusters() -> None:
+def cluster_tier() -> None:
     debian.provide(debian.CLUSTER)
     for name in ("operator", "sim", "vllm-cpu"):
         images.provide(name)
@@ -32,8 +32,8 @@ def cluster_up() -> None:
 
 
 STEPS: dict[str, Callable[[], None]] = {
-    "engine": engine,
-    "cluster": clusters,
+    "engine": engine_tier,
+    "cluster": cluster_tier,
     "cluster-up": cluster_up,
     "cluster-down": cluster.stop,
 }

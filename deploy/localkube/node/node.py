@@ -128,6 +128,7 @@ def _ctr(*args: str) -> subprocess.CompletedProcess[str]:
 
 def down(layout: Layout) -> None:
     """End everything and take back what the node changed on the machine; the logs stay."""
+    say("taking the node down")
     of_containers = traces.of_containers()
     parts = [name for name in config.commands(layout, audit=False) if name not in LAST_TO_STOP]
     for name in reversed(parts):  # kube-proxy and kubelet first, so that nothing is started again
