@@ -1,0 +1,176 @@
+"""An upgrade of the operator, or a change that pods do not come from, leaves pods alone."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from specpilot.api import vocabulary as v
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.plan import revision
+from specpilot.plan.hashing import desired_hash
+from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn, Profiling
+from specpilot.plan.profiling import profile_request
+from specpilot.plan.render import render
+from specpilot.plan.revision import Rendering, carry_over, revision_for, spec_hash
+from specpilot_engine.protocol import Schedule, Step
+
+SCHEDULE = Schedule(1, (Step(8, 1),))
+OLD, NEW = OperatorFacts("specpilot:1"), OperatorFacts("specpilot:2", pull_policy="Always")
+Body = dict[str, Any]
+
+
+def sd(annotations: dict[str, str] | None = None, **spec: Any) -> SpeculativeDeployment:
+    body = {
+        "model": {"name": "m"},
+        "engine": {"image": "vllm:v0.33.0"},
+        "speculation": {"method": "MTP"},
+        **spec,
+    }
+    metadata = {"name": "one", "namespace": "ns", "uid": "u", "annotations": annotations or {}}
+    return SpeculativeDeployment.parse({"metadata": metadata, "spec": body})
+
+
+def plan(of: SpeculativeDeployment, inputs: Inputs, existing: Body | None, job: Body | None = None) -> Body:
+    return {o["kind"]: o for o in render(of, carry_over(existing, of, inputs, job))}
+
+
+def inputs(operator: OperatorFacts = OLD, where: ProfileIn = ProfileIn.NOWHERE, **more: Any) -> Inputs:
+    request = profile_request(sd().spec, where) if where is not ProfileIn.NOWHERE else None
+    return Inputs(SCHEDULE, operator, Profiling(where, request), **more)
+
+
+@pytest.fixture
+def upgraded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator that renders pods in another way than the one before it did."""
+    monkeypatch.setitem(revision.REVISIONS, "r2", Rendering(user=2000, drain_seconds=600))
+
+
+def test_the_first_rendering_is_the_newest_with_this_operators_image() -> None:
+    made = plan(sd(), inputs(), None)["Deployment"]
+    assert made["metadata"]["annotations"][v.ANNOTATION_REVISION] == revision.newest()
+    assert made["metadata"]["annotations"][v.ANNOTATION_SPEC_HASH] == spec_hash(sd())
+
+
+@pytest.mark.usefixtures("upgraded")
+def test_an_upgrade_changes_nothing_at_all() -> None:
+    old = replace(inputs(), revision="r1")
+    before = {o["kind"]: o for o in render(sd(), old)}["Deployment"]
+    assert plan(sd(), inputs(NEW), before)["Deployment"] == before
+
+
+@pytest.mark.usefixtures("upgraded")
+@pytest.mark.parametrize(
+    "changed",
+    [
+        sd(speculation={"method": "MTP", "maxTokens": 5}),
+        sd(engine={"image": "vllm:v0.33.1"}),
+        sd({v.ANNOTATION_UPGRADE: "now"}),
+    ],
+)
+def test_a_changed_spec_or_an_opt_in_renders_anew(changed: SpeculativeDeployment) -> None:
+    before = {o["kind"]: o for o in render(sd(), replace(inputs(), revision="r1"))}["Deployment"]
+    after = plan(changed, inputs(NEW), before)["Deployment"]
+    pod = after["spec"]["template"]["spec"]
+    assert after["metadata"]["annotations"][v.ANNOTATION_REVISION] == "r2"
+    assert pod["initContainers"][0]["image"] == "specpilot:2"
+    assert pod["securityContext"]["runAsUser"] == 2000
+
+
+@pytest.mark.usefixtures("upgraded")
+def test_an_opt_in_counts_once() -> None:
+    before = {
+        o["kind"]: o for o in render(sd({v.ANNOTATION_UPGRADE: "now"}), replace(inputs(), revision="r1"))
+    }
+    again = plan(sd({v.ANNOTATION_UPGRADE: "now"}), inputs(NEW), before["Deployment"])["Deployment"]
+    assert again["metadata"]["annotations"][v.ANNOTATION_REVISION] == "r1"
+    later = plan(sd({v.ANNOTATION_UPGRADE: "2027-01"}), inputs(NEW), before["Deployment"])["Deployment"]
+    assert later["metadata"]["annotations"][v.ANNOTATION_REVISION] == "r2"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        sd(tuning={"mode": "Observe"}),
+        sd(profiling={"policy": "Never"}),
+        sd(metrics={"source": "Scrape"}),
+        sd(speculation={"method": "MTP", "maxTokens": 7}),  # the default, said
+        sd(replicas=5),
+    ],
+)
+def test_what_pods_do_not_come_from_keeps_their_template(changed: SpeculativeDeployment) -> None:
+    before = plan(sd(), inputs(), None)["Deployment"]
+    after = plan(changed, inputs(NEW), before)["Deployment"]
+    assert after["spec"]["template"] == before["spec"]["template"]
+    assert after["spec"]["replicas"] == changed.spec.replicas
+
+
+def test_a_revision_of_a_newer_operator_renders_as_the_newest_known() -> None:
+    before = plan(sd(), inputs(), None)["Deployment"]
+    before["metadata"]["annotations"][v.ANNOTATION_REVISION] = "r99"
+    assert revision_for(before, sd()) == revision.newest()
+    assert revision_for(None, sd()) == revision.newest()
+
+
+def test_a_profiler_in_running_pods_stays_with_its_request_until_the_spec_changes() -> None:
+    before = plan(sd(), inputs(where=ProfileIn.POD), None)["Deployment"]
+    assert plan(sd(), inputs(NEW), before)["Deployment"] == before
+    other = sd(profiling={"grid": {"batchSizes": [1]}, "where": "Pod"})
+    wanted = Inputs(SCHEDULE, OLD, Profiling(ProfileIn.POD, profile_request(other.spec, ProfileIn.POD)))
+    assert plan(other, wanted, before)["Deployment"]["spec"]["template"] == before["spec"]["template"]
+    changed = sd(engine={"image": "vllm:v0.33.1"})
+    assert len(plan(changed, inputs(), before)["Deployment"]["spec"]["template"]["spec"]["containers"]) == 1
+
+
+def test_a_profiler_is_not_put_into_running_pods_but_a_job_may_come() -> None:
+    before = plan(sd(), inputs(), None)["Deployment"]
+    assert plan(sd(), inputs(where=ProfileIn.POD), before)["Deployment"] == before
+    objects = plan(sd(), inputs(where=ProfileIn.JOB), before)
+    assert objects["Deployment"] == before
+    assert objects["Job"]["spec"]["template"]["spec"]["containers"][0]["name"] == v.PROFILER_CONTAINER
+
+
+def test_a_job_that_runs_is_not_changed_by_an_upgrade() -> None:
+    job = plan(sd(), inputs(where=ProfileIn.JOB), None)["Job"]
+    assert plan(sd(), inputs(NEW, ProfileIn.JOB), None, job)["Job"] == job
+
+
+def test_serving_pods_are_never_taken_away_to_wait_for_a_profile() -> None:
+    wanted = replace(
+        inputs(where=ProfileIn.JOB),
+        profiling=replace(inputs(where=ProfileIn.JOB).profiling, hold_serving=True),
+    )
+    first = plan(sd(), wanted, None)["Deployment"]
+    assert first["spec"]["replicas"] == 0
+    assert plan(sd(), wanted, first)["Deployment"]["spec"]["replicas"] == 0
+    serving = copy.deepcopy(first)
+    serving["spec"]["replicas"] = 1
+    assert plan(sd(), wanted, serving)["Deployment"]["spec"]["replicas"] == 1
+
+
+def test_devices_that_come_and_go_do_not_change_the_strategy() -> None:
+    before = plan(sd(), inputs(gpus_free=True), None)["Deployment"]
+    assert plan(sd(), inputs(gpus_free=False), before)["Deployment"] == before
+
+
+def test_a_request_that_cannot_be_read_counts_as_none() -> None:
+    pod = {
+        "containers": [{"name": v.PROFILER_CONTAINER, "env": [{"name": "SPECPILOT_PROFILE", "value": "{"}]}]
+    }
+    assert revision.recorded_request(pod) is None
+    assert revision.recorded_request({}) is None
+
+
+def test_the_hash_is_of_everything_but_itself() -> None:
+    for obj in render(sd(), inputs(where=ProfileIn.JOB)):
+        assert obj["metadata"]["annotations"][v.ANNOTATION_HASH] == desired_hash(obj)
+        other = copy.deepcopy(obj)
+        other["metadata"]["labels"]["x"] = "y"
+        assert desired_hash(other) != desired_hash(obj)
+
+
+def test_equal_inputs_make_equal_objects_in_equal_order() -> None:
+    assert repr(render(sd(), inputs())) == repr(render(sd(), inputs()))
+    kinds = [o["kind"] for o in render(sd(), inputs(where=ProfileIn.JOB))]
+    assert kinds[-1] == "Deployment"  # what its pods need comes first
