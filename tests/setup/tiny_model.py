@@ -53,6 +53,8 @@ def make(folder: Path, hidden: int, layers: int, draft_layers: int, damping: flo
     for name, model in (("target", target), ("draft", draft)):
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
+        for file in (folder / name).iterdir():
+            file.chmod(0o644)  # pods that mount them run as another user
 
 
 def _kept(weight: str, draft_layers: int) -> bool:

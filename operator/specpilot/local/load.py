@@ -21,7 +21,8 @@ class Load:
 
     `clients` requests run at any time, client i at `urls[i % len(urls)]`, so that the replicas' batches
     differ by one at most. `traffic` goes out as each request's `user`, by which the simulated engine
-    chooses its survival curve and which vLLM ignores; requests that run keep theirs.
+    chooses its survival curve and which vLLM ignores; requests that run keep theirs, as they do their
+    `temperature`, by which a real model's acceptance differs.
     """
 
     urls: Sequence[str]  # base URLs such as http://127.0.0.1:8000
@@ -30,6 +31,7 @@ class Load:
     max_tokens: int = 256
     model: str = ""  # "": the server's own
     prompt_tokens: int = 32
+    temperature: float = 0.0
     tokens: int = 0  # emitted, of completed requests
     requests: int = 0  # completed
     errors: int = 0
@@ -88,7 +90,7 @@ async def _request(http: httpx.AsyncClient, load: Load, url: str, tokens: int, c
         "prompt": [chance.randrange(10, 1000) for _ in range(load.prompt_tokens)],
         "max_tokens": tokens,
         "ignore_eos": True,
-        "temperature": 0,
+        "temperature": load.temperature,
         **({"model": load.model} if load.model else {}),
         **({"user": load.traffic} if load.traffic else {}),
     }

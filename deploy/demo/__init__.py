@@ -1,0 +1,1 @@
+"""The whole product on a real cluster with a real vLLM: `make cluster-demo`."""
