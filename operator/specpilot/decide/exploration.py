@@ -37,8 +37,9 @@ def explore(
         return present
     gain = land.log_goodput - land.log_goodput[in_force, np.arange(len(in_force))]
     deviation = land.deviation(in_force)
-    may = land.allowed & (np.arange(len(land.depths))[:, None] != in_force)
-    share = np.where(may, weights, 0.0)
+    # The engine explores at every batch up to a largest: a depth must be allowed at all of them.
+    other = np.arange(len(land.depths))[:, None] != in_force
+    share = np.where(other & np.logical_and.accumulate(land.allowed | ~other, axis=1), weights, 0.0)
     cost = _cost(land, in_force, gain, deviation)
     promise = (share * _gain_of_knowing(land, gain, deviation, cost, price)).sum(axis=1)
     usable = share.sum(axis=1) > 0.5 * weights.sum()
