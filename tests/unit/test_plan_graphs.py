@@ -88,7 +88,7 @@ def test_small_batches_keep_their_graphs_when_there_are_too_many(chosen: set[int
     assert all(0 < size <= CAP for size in sizes)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=25)
 @given(depth_sets, st.sampled_from([(256, 1024), (128, 256), (100, 1000)]))
 def test_one_plan_holds_for_every_limit_the_engine_may_have(
     chosen: set[int], admitted: tuple[int, ...]

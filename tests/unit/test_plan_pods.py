@@ -126,10 +126,11 @@ def test_the_import_is_proven_in_the_users_image_with_the_engines_path() -> None
     assert prove["command"][-1] == "import specpilot_engine.scheduler, specpilot_engine.profiler.__main__"
 
 
-def test_the_pod_outlives_its_draining() -> None:
-    spec = pod(deployment())
+@pytest.mark.parametrize("args", [[], ["--shutdown_timeout=900"]])
+def test_the_pod_outlives_its_draining(args: list[str]) -> None:
+    spec = pod(deployment(engine={"args": args}))
     container = spec["containers"][0]
-    drain = int(container["args"][container["args"].index("--shutdown-timeout") + 1])
+    drain = 900 if args else int(container["args"][container["args"].index("--shutdown-timeout") + 1])
     pause = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert spec["terminationGracePeriodSeconds"] > drain + pause
 

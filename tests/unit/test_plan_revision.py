@@ -147,6 +147,8 @@ def test_serving_pods_are_never_taken_away_to_wait_for_a_profile() -> None:
     serving = copy.deepcopy(first)
     serving["spec"]["replicas"] = 1
     assert plan(sd(), wanted, serving)["Deployment"]["spec"]["replicas"] == 1
+    changed = sd(engine={"image": "vllm:v0.33.1"})
+    assert plan(changed, wanted, serving)["Deployment"]["spec"]["replicas"] == 1
 
 
 def test_devices_that_come_and_go_do_not_change_the_strategy() -> None:

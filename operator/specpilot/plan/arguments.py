@@ -15,6 +15,7 @@ from specpilot.plan.graphs import Graphs, captured, plan_captures
 from specpilot.plan.limits import Limits, limits
 
 COMMAND = ("python3", "-m", "vllm.entrypoints.openai.api_server")
+DRAIN = "--shutdown-timeout"
 SCHEDULER = "specpilot_engine.scheduler.factory"
 
 METHODS = {
@@ -44,8 +45,8 @@ def arguments(spec: SpeculativeDeploymentSpec, drain_seconds: int) -> list[str]:
     ):
         if size > 1:
             line += [flag, str(size)]
-    if flags.last(flags.parse(spec.engine.args), "--shutdown-timeout") is None:
-        line += ["--shutdown-timeout", str(drain_seconds)]
+    if flags.last(flags.parse(spec.engine.args), DRAIN) is None:
+        line += [DRAIN, str(drain_seconds)]
     if speculates(spec):
         config = json.dumps(speculative_config(spec), separators=(",", ":"))
         line += ["--speculative-config", config, "--scheduler-cls", SCHEDULER]

@@ -7,8 +7,8 @@ from typing import Any
 
 from specpilot.api import vocabulary as v
 from specpilot.api.objects import SpeculativeDeployment
-from specpilot.plan import names
-from specpilot.plan.arguments import COMMAND, arguments, speculates
+from specpilot.plan import flags, names
+from specpilot.plan.arguments import COMMAND, DRAIN, arguments, speculates
 from specpilot.plan.env import engine_environment
 from specpilot.plan.inputs import OperatorFacts
 from specpilot.plan.labels import SERVING, labels
@@ -38,12 +38,13 @@ def serving_template(
     containers = [engine_container(sd, look)]
     if request is not None:
         containers.append(profiler_container(sd, request))
+    drain = flags.integer(flags.parse(sd.spec.engine.args), DRAIN) or look.drain_seconds
     template = {
         "metadata": {"labels": labels(sd, SERVING)},
         "spec": {
             **_pod(sd, look, operator, profiles=request is not None),
             "containers": containers,
-            "terminationGracePeriodSeconds": look.deregister_seconds + look.drain_seconds + _MARGIN_SECONDS,
+            "terminationGracePeriodSeconds": look.deregister_seconds + drain + _MARGIN_SECONDS,
         },
     }
     overlay, _ = split(sd.spec)

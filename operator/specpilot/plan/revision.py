@@ -80,28 +80,22 @@ def carry_over(
     revision, the engine package's image and pull policy, the profiler container with its request (or its
     absence), and the rollout strategy, none of which the user asked to change.
     """
+    if existing is not None and (existing.get("spec") or {}).get("replicas"):
+        # Pods that serve are not taken away to wait for a profile.
+        inputs = replace(inputs, profiling=replace(inputs.profiling, hold_serving=False))
     if existing is None or not is_current(existing, sd):
         source = None if job is None else _pod_spec(job)
         return replace(inputs, revision=newest(), operator=_operator(inputs.operator, source))
     pod = _pod_spec(existing)
     profiling = inputs.profiling
-    request = recorded_request(pod)
-    where = profiling.where
-    if where is ProfileIn.POD:  # adding a profiler would restart pods, another request too
-        where = ProfileIn.NOWHERE
-    serving = bool((existing.get("spec") or {}).get("replicas"))
+    if profiling.where is ProfileIn.POD:  # adding a profiler would restart pods, another request too
+        profiling = replace(profiling, where=ProfileIn.NOWHERE, request=None)
     return replace(
         inputs,
         revision=revision_for(existing, sd),
         operator=_operator(inputs.operator, pod),
         gpus_free=_surges(existing),
-        profiling=replace(
-            profiling,
-            where=where,
-            request=profiling.request if where is ProfileIn.JOB else None,
-            kept=request,
-            hold_serving=profiling.hold_serving and not serving,
-        ),
+        profiling=replace(profiling, kept=recorded_request(pod)),
     )
 
 
