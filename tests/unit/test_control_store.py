@@ -41,6 +41,13 @@ def test_a_late_answer_does_not_bring_back_a_deleted_object() -> None:
     assert store.children(KEY) == {}
 
 
+def test_an_object_that_lost_our_label_and_got_it_back_is_there_again() -> None:
+    store = Store()
+    store.put(body("ConfigMap", "flash-schedule", 3))
+    store.remove(body("ConfigMap", "flash-schedule", 4))
+    assert store.put(body("ConfigMap", "flash-schedule", 5)) == {KEY}
+
+
 def test_a_successor_of_the_same_name_is_another_object() -> None:
     store = Store()
     store.remove(body("ConfigMap", "flash-schedule", 4, uid="first"))

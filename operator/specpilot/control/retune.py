@@ -154,10 +154,18 @@ class Retuner:
 
     async def _publish(self, due: Due, taken: Taken, schedule: Schedule) -> None:
         """The ConfigMap first: from then on the schedule is the one in force, whatever fails after."""
-        body = self._reconciler.schedule_body(due.sd, schedule)
-        self._store.put(await self._cluster.apply(body))
-        self._reconciler.acknowledgements.changed(due.key)
         decision = taken.decision
+        body = self._reconciler.schedule_body(due.sd, schedule)
+        untold = due.live.decision
+        if decision.steps_changed:
+            # Before the write: its event may have the status written before we go on.
+            due.live.decision = _told(taken, decision.reason)
+        try:
+            self._store.put(await self._cluster.apply(body))
+        except ClusterError:
+            due.live.decision = untold
+            raise
+        self._reconciler.acknowledgements.changed(due.key)
         log.info(
             "schedule",
             namespace=due.key[0],
@@ -165,12 +173,11 @@ class Retuner:
             generation=schedule.generation,
             depths=summary(schedule.steps),
             reason=decision.reason,
-            message=decision.message,
+            why=decision.message,
         )
         if not decision.steps_changed:
             return
         self._telemetry.changes.labels(str(decision.reason)).inc()
-        due.live.decision = _told(taken, decision.reason)
         text = f"depths {summary(due.schedule.steps)} → {summary(schedule.steps)}: {decision.message}"
         await self._events.say(due.body, "Normal", decision.reason, text, time.time())
 

@@ -31,14 +31,17 @@ class Store:
     def __init__(self) -> None:
         self._objects: dict[str, dict[tuple[str, str], Body]] = {}
         self._children: dict[Key, set[Ref]] = {}
-        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._gone: OrderedDict[str, int] = OrderedDict()  # uid → version of the deletion
 
     def put(self, body: Body) -> set[Key]:
         """Take in one object; the keys of the SpeculativeDeployments that it may concern."""
         kind, meta = str(body["kind"]), body["metadata"]
         name = (str(meta.get("namespace", "")), str(meta["name"]))
         known = self._objects.get(kind, {}).get(name)
-        if meta.get("uid") in self._gone or (known is not None and version(body) <= version(known)):
+        # An object that leaves our label selector looks deleted, and may come back.
+        if version(body) <= self._gone.get(str(meta.get("uid")), -1):
+            return set()
+        if known is not None and version(body) <= version(known):
             return set()
         self._objects.setdefault(kind, {})[name] = _trimmed(body)
         owner = owner_of(body)
@@ -50,7 +53,7 @@ class Store:
         """Take out one object, for good."""
         kind, meta = str(body["kind"]), body["metadata"]
         name = (str(meta.get("namespace", "")), str(meta["name"]))
-        self._gone[str(meta.get("uid"))] = None
+        self._gone[str(meta.get("uid"))] = version(body)
         while len(self._gone) > REMEMBERED_DELETIONS:
             self._gone.popitem(last=False)
         known = self._objects.get(kind, {}).get(name)
