@@ -104,6 +104,7 @@ def picture(it: Explanation) -> Any:
         2,
     )
     figure.update_layout(**theme.layout(height=720))
+    figure.update_annotations(font={"size": 13.5, "color": theme.MUTED})
     figure.update_xaxes(**theme.AXIS)
     figure.update_yaxes(**theme.AXIS, rangemode="tozero")
     for row, column in ((1, 1), (2, 1)):

@@ -14,7 +14,7 @@ def render(it: Explanation) -> RenderableType:
     """One table over all batch sizes, and what the words in it mean."""
     parts: list[RenderableType] = [_head(it)]
     parts += [Text(f"  {note}", "yellow") for note in it.subject.notes]
-    parts += [_survival(it), _rows(it), _legend(it)]
+    parts += [_survival(it), _rows(it), _legend()]
     return Group(*parts)
 
 
@@ -23,8 +23,7 @@ def verdict(it: Explanation, row: Row) -> str:
     if row.chosen:
         return "in force" if it.subject.schedule is not None else "best"
     change = row.goodput / it.in_force(row.batch).goodput - 1
-    text = f"{change:+.1%} ± {row.uncertainty:.1%}"
-    return text if row.allowed else f"{text}, no graph or budget for it"
+    return f"{change:+.1%} ± {row.uncertainty:.1%}" if row.allowed else f"cannot run ({change:+.1%})"
 
 
 def _head(it: Explanation) -> Text:
@@ -43,30 +42,22 @@ def _survival(it: Explanation) -> Text:
 
 
 def _rows(it: Explanation) -> Table:
-    table = Table(box=None, padding=(0, 2), header_style="dim")
-    names = (
-        "running",
-        "depth",
-        "L, tokens a step",
-        "C, ms a step",
-        "tokens/s",
-        "× depth 0",
-        "next slot pays?",
-    )
-    for name in names:
-        table.add_column(name, justify="right")
-    table.add_column("against the one in force" if it.subject.schedule else "against the best")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("running", "time", "depth", "L", "C, ms", "tokens/s", "× k=0", "pays?"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("goodput against it", no_wrap=True)
     for batch in it.batches:
         rows = it.at(batch)
         best = it.best(batch)
         for i, row in enumerate(rows):
             style = "bold" if row.chosen else "" if row.allowed else "dim"
             mark = Text(str(row.tokens), "bold magenta" if row.chosen else style)
-            share = f"  {row.share:.0%}" if row.share >= 0.005 else ""
+            share = f"{row.share:.0%}" if row.share >= 0.005 else ""
             pays = {None: "", True: "yes", False: "no"}[row.pays]
             told = Text(verdict(it, row), _style(row, row is best))
             table.add_row(
-                Text.assemble((str(batch), "bold"), (share, "green")) if i == 0 else "",
+                Text(str(batch), "bold") if i == 0 else "",
+                Text(share, "green") if i == 0 else "",
                 mark,
                 f"{row.accepted_length:.2f}",
                 f"{1e3 * row.seconds:.1f}",
@@ -86,11 +77,16 @@ def _style(row: Row, best: bool) -> str:
     return "green" if best else "dim"
 
 
-def _legend(it: Explanation) -> Text:
-    share = " A percentage beside it is the share of time the engines ran that many." if it.seen else ""
-    return Text(
-        f"running: requests in a step.{share} L: accepted length, 1 + survival of the drafted slots. C: step time."
-        " goodput = running × L / C. A slot pays when its survival is above (C' − C) × L / C; that rule is local, so"
-        " the choice goes by goodput.\n",
-        "dim",
+def _legend() -> Text:
+    return Text.assemble(
+        ("\nrunning, time", "bold"),
+        ("  requests in a step, and the share of time the engines ran that many\n", "dim"),
+        ("L", "bold"),
+        ("  accepted length: tokens a request and step, 1 + survival of the drafted slots\n", "dim"),
+        ("C", "bold"),
+        ("  step time; goodput is running × L / C, and the choice goes by it\n", "dim"),
+        ("pays?", "bold"),
+        ("  the marginal rule, local only: the last slots' survival is above (C' − C) × L / C\n", "dim"),
+        ("cannot run", "bold"),
+        ("  over the token budget of a step, or without a CUDA graph\n", "dim"),
     )

@@ -20,7 +20,7 @@ from specpilot.local.errors import LocalError
 from specpilot.local.load import Load, hold
 from specpilot.local.page import page
 from specpilot.local.pod import Machine
-from specpilot.local.record import Fixed, Moment, Played, Record, Scene, moment, schedules
+from specpilot.local.record import Fixed, Moment, Played, Record, Scene, busy_machine, moment, schedules
 from specpilot.local.run import Local
 from specpilot.local.state import State
 from specpilot.local.up import Options, Screen, choose_ports, read_file, run_while
@@ -74,7 +74,7 @@ class Demo:
         loading = asyncio.create_task(hold(load, stop))
         try:
             self.started = time.time()
-            before, start = await local.generated(), 0.0
+            before, start = await local.totals(), 0.0
             for i, scene in enumerate(SCENES, 1):
                 load.clients, load.traffic = scene.clients, scene.traffic
                 local.tell(f"traffic: {scene.title} ({scene.clients} clients, {scene.traffic})")
@@ -85,9 +85,10 @@ class Demo:
                     await asyncio.sleep(
                         max(0.0, self.started + start + self._seconds - left + 1 - time.time())
                     )
-                after = await local.generated()
+                after = await local.totals()
                 end = time.time() - self.started
-                self.played.append(Played(scene, start, end, after - before))
+                tokens, decoding = after.tokens - before.tokens, after.decoding - before.decoding
+                self.played.append(Played(scene, start, end, tokens, decoding))
                 before, start = after, end
         finally:
             stop.set()
@@ -169,10 +170,12 @@ async def _replay(load: Mapping[str, Any], machine: Machine) -> dict[int, Fixed]
 
 
 def summary(record: Record, out: Path) -> Sequence[str]:
-    """What to print at the end."""
+    """What to print at the end, as rich markup."""
     waits = [c.acknowledged_after for c in record.changes if c.acknowledged_after is not None]
     latency = f", each in use within {max(waits):.2f} s" if waits else ""
+    starved = () if record.kept_up else (f"[yellow]{busy_machine(record)}[/]",)
     return (
+        *starved,
         f"[bold]{record.oracle_share:.1%}[/] of what an oracle emits that knows each phase's best depth;"
         f" the best single depth ({record.best_fixed}) gets {record.best_fixed_share:.1%}.",
         f"{len(record.changes)} changes of the schedule{latency}; no restart.",

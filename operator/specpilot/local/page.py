@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from specpilot.local.record import Played, Record
+from specpilot.local.record import Played, Record, busy_machine
 from specpilot.report import theme
 
 _SMOOTH = 3  # seconds over which the alternatives are averaged; a batch's prefills make them jagged
@@ -24,6 +24,7 @@ def page(record: Record) -> str:
         "<h1>Traffic shifted twice. The depth followed.</h1>",
         f'<p class="lead">{record.replicas} simulated vLLM replicas, three phases of traffic, one operator that'
         " measures what drafting pays and retunes its depth while the engines run.</p>",
+        "" if record.kept_up else f'<p class="warn">{escape(busy_machine(record))}</p>',
         theme.cards(
             [
                 (
@@ -276,6 +277,7 @@ def _method(record: Record) -> str:
         " phases with the same numbers of clients and the same noise without waiting for a clock, once for every depth"
         " from 0 to the deepest. The oracle takes the best depth of each phase. Its clients need no time between two"
         " requests, where the real ones send theirs over HTTP: that is counted against specpilot, as are the seconds"
-        " in which it had not yet noticed a shift and the steps in which it explored. Shares are tokens counted by the"
+        " in which it had not yet noticed a shift and the steps in which it explored. (Here the engines decoded in"
+        f" {record.busy_share:.1%} of their clients' time.) Shares are tokens counted by the"
         " engines (vllm:generation_tokens_total) over tokens of the oracle.</p></div>"
     )

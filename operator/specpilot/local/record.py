@@ -9,6 +9,9 @@ from typing import Any
 from specpilot.local.view import Change, View
 
 
+LEAST_BUSY = 0.93  # of the clients' time that engines decode; an idle machine reaches 0.97 and more
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """One phase of the traffic: `clients` over all replicas, requests of one kind."""
@@ -20,12 +23,14 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A scene as it happened: seconds from the beginning, tokens that the engines counted."""
+    """A scene as it happened: seconds from the beginning; tokens, and seconds of decoding summed over
+    requests, that the engines counted."""
 
     scene: Scene
     start: float
     end: float
     emitted: float
+    decoding: float
 
     @property
     def seconds(self) -> float:
@@ -97,6 +102,20 @@ class Record:
         return sum(p.emitted for p in self.played)
 
     @property
+    def busy_share(self) -> float:
+        """The share of the clients' time that the engines spent decoding for them.
+
+        Prefills and the way to the engine take a few percent; a machine that has no time to simulate
+        takes more, and whatever it takes is counted against what was measured.
+        """
+        return sum(p.decoding for p in self.played) / sum(p.seconds * p.scene.clients for p in self.played)
+
+    @property
+    def kept_up(self) -> bool:
+        """Whether the machine had the time to simulate, so that the shares mean something."""
+        return self.busy_share >= LEAST_BUSY
+
+    @property
     def oracle_tokens(self) -> float:
         """Tokens of an oracle that holds the best fixed depth in each scene."""
         return sum(self.oracle(i)[1] for i in range(len(self.played)))
@@ -127,6 +146,7 @@ class Record:
             "fixed_shares": {
                 str(k): round(self.total(k) / self.oracle_tokens, 4) for k in sorted(self.fixed)
             },
+            "busy_share": round(self.busy_share, 4),
             "time_scale": self.time_scale,
             "replicas": self.replicas,
             "changes": [_change(c, self.started) for c in self.changes],
@@ -145,6 +165,14 @@ class Record:
             "share": round(played.emitted / tokens, 4),
             "fixed_tokens": {str(k): round(self.fixed_tokens(k, index)) for k in sorted(self.fixed)},
         }
+
+
+def busy_machine(record: Record) -> str:
+    """What to say when the machine did not keep up."""
+    return (
+        f"This machine was too busy to simulate: engines decoded in {record.busy_share:.0%} of their clients' time,"
+        " which lowers what was measured but not what it is compared with. Run it again while nothing else runs."
+    )
 
 
 def _change(change: Change, started: float) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from specpilot.local.pod import Machine, Ports, local_pod
 from specpilot.local.profile import Profile
 from specpilot.local.replica import Phase, Replica
 from specpilot.local.state import State
-from specpilot.local.view import Change, ReplicaView, View, measured
+from specpilot.local.view import Change, ReplicaView, Totals, View, measured
 from specpilot.metrics.http import MetricsError
 from specpilot.metrics.scrape import StateAnswer
 from specpilot.metrics.source import Metrics
@@ -79,6 +79,11 @@ class Local:
         """The schedule that is wanted."""
         return self._settings.in_force
 
+    @property
+    def ready(self) -> bool:
+        """Whether every replica serves."""
+        return len(self._ready()) == len(self.replicas)
+
     def _make(self, machine: Machine, ports: list[Ports], request: ProfileRequest | None) -> list[Replica]:
         sd = self.sd
         where = ProfileIn.POD if request is not None else ProfileIn.NOWHERE
@@ -120,10 +125,11 @@ class Local:
             await self._metrics.aclose()
             self._remember(at_end=True)
 
-    async def generated(self) -> float:
-        """Tokens that all ready replicas have emitted so far, read now."""
+    async def totals(self) -> Totals:
+        """What all ready replicas have done so far, read now."""
         reading = await self._metrics.read([r.target for r in self._ready()])
-        return sum(p.counters.generated or 0.0 for p in reading.pods.values() if p.counters is not None)
+        counters = [p.counters for p in reading.pods.values() if p.counters is not None]
+        return Totals(sum(c.generated or 0.0 for c in counters), sum(c.latency_sum or 0.0 for c in counters))
 
     def tell(self, sentence: str) -> None:
         """An event, for whoever watches."""

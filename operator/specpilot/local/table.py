@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -23,14 +24,16 @@ _PHASES = {
 _CALM = {Reason.HOLDING, Reason.BELOW_MINIMUM_GAIN, Reason.WAITING_FOR_EVIDENCE, Reason.DWELLING}
 _EVENTS = 6
 _BLOCKS = " ▁▂▃▄▅▆▇█"
+_TINTS = ("bright_black", "cyan", "green", "magenta")  # depth 0, 1, 2 and 3, 4 and deeper
+_WIDTH = 60  # readings that are drawn
 
 
-def render(view: View, heading: str = "", history: tuple[float, ...] = ()) -> RenderableType:
-    """`heading` says what is going on; `history` are past totals of goodput, drawn as a line."""
+def render(view: View, heading: str = "", history: Sequence[View] = ()) -> RenderableType:
+    """`heading` says what is going on; `history` are the views so far, drawn as lines."""
     parts: list[RenderableType] = []
     if heading:
-        parts.append(Text.from_markup(heading))
-    parts += [_replicas(view), _operator(view, history)]
+        parts += [Text.from_markup(heading), ""]
+    parts += [_replicas(view), "", _operator(view, history)]
     if view.events:
         parts.append(_events(view))
     return Group(*parts)
@@ -81,7 +84,7 @@ def _acknowledged(r: ReplicaView, schedule: Schedule | None) -> Text:
     return Text(f"{'✓' if done else '…'} generation {schedule.generation}", "green" if done else "yellow")
 
 
-def _operator(view: View, history: tuple[float, ...]) -> Panel:
+def _operator(view: View, history: Sequence[View]) -> Panel:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
@@ -97,9 +100,11 @@ def _operator(view: View, history: tuple[float, ...]) -> Panel:
         )
     if view.points_planned:
         grid.add_row("profile", f"{view.points} of {view.points_planned} step times")
-    if view.goodput or history:
-        line = Text.assemble((f"{view.goodput:,.0f} tokens/s", "bold"), "  ", (sparkline(history), "magenta"))
-        grid.add_row("goodput", line)
+    shown = [v for v in history if v.goodput][-_WIDTH:]
+    if shown:
+        now = Text(f"{view.goodput:,.0f} tokens/s", "bold")
+        grid.add_row("goodput", Text.assemble((sparkline([v.goodput for v in shown]), "magenta"), "  ", now))
+        grid.add_row("depth", _depths([v.depth for v in shown]))
     return Panel(grid, title="what the operator does, and why", title_align="left", border_style="dim")
 
 
@@ -131,9 +136,19 @@ def _events(view: View) -> Table:
     return grid
 
 
-def sparkline(values: tuple[float, ...]) -> str:
+def sparkline(values: Sequence[float]) -> str:
     """Values as blocks of eight heights, from zero."""
     top = max(values, default=0.0)
     if top <= 0:
         return ""
     return "".join(_BLOCKS[round(v / top * (len(_BLOCKS) - 1))] for v in values)
+
+
+def _depths(values: Sequence[float | None]) -> Text:
+    """One digit for each reading: the depth that ran, shallow ones dim and deep ones bright."""
+    text = Text()
+    for value in values:
+        depth = 0 if value is None else round(value)
+        digit = "·" if value is None else str(depth) if depth < 10 else "+"
+        text.append(digit, _TINTS[min(depth.bit_length(), len(_TINTS) - 1)])
+    return text

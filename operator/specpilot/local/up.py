@@ -32,7 +32,7 @@ from specpilot.local.table import render
 from specpilot.local.view import View
 from specpilot.plan.fingerprint import request_key
 
-_HISTORY = 60  # readings of goodput that the table draws
+_HISTORY = 120  # readings that the table may draw
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +125,19 @@ def _what(options: Options) -> str:
 
 async def _serve(local: Local, options: Options) -> None:
     """Let the time pass, with traffic if that is asked for."""
-    stop = asyncio.Event()
-    load = Load([r.url for r in local.replicas], options.clients, options.traffic)
-    loading = asyncio.create_task(hold(load, stop)) if options.clients else None
+    sending = asyncio.create_task(_send(local, options))
     try:
         await (asyncio.Event().wait() if options.seconds is None else asyncio.sleep(options.seconds))
     finally:
-        stop.set()
-        if loading:
-            await loading
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+
+
+async def _send(local: Local, options: Options) -> None:
+    """Made-up traffic, to ready replicas only, as a Service would: any other would spoil the profile."""
+    while not options.clients or not local.ready:
+        await asyncio.sleep(0.2)
+    await hold(Load([r.url for r in local.replicas], options.clients, options.traffic), asyncio.Event())
 
 
 async def run_while(local: Local, work: Coroutine[Any, Any, None]) -> bool:
@@ -175,7 +179,7 @@ class Screen:
         self._live = (
             Live(console=console, auto_refresh=False, transient=False) if console.is_terminal else None
         )
-        self._history: deque[float] = deque(maxlen=_HISTORY)
+        self._history: deque[View] = deque(maxlen=_HISTORY)
 
     def __enter__(self) -> Screen:
         if self._live:
@@ -193,6 +197,6 @@ class Screen:
             )
 
     def show(self, view: View) -> None:
-        self._history.append(view.goodput)
+        self._history.append(view)
         if self._live:
             self._live.update(render(view, self.heading, tuple(self._history)), refresh=True)

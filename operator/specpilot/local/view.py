@@ -25,6 +25,14 @@ class ReplicaView:
 
 
 @dataclass(frozen=True, slots=True)
+class Totals:
+    """Since the engines started: tokens emitted, and seconds that requests spent decoding, summed over them."""
+
+    tokens: float
+    decoding: float
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """A schedule that was published. `acknowledged_after`: seconds until every ready replica ran it."""
 
@@ -59,6 +67,12 @@ class View:
     def goodput(self) -> float:
         """Tokens per second of all replicas."""
         return sum(r.goodput or 0.0 for r in self.replicas)
+
+    @property
+    def depth(self) -> float | None:
+        """Mean depth of the replicas that decoded."""
+        depths = [r.depth for r in self.replicas if r.depth is not None]
+        return sum(depths) / len(depths) if depths else None
 
 
 def measured(view: ReplicaView, window: Window | Discarded | None) -> ReplicaView:

@@ -35,6 +35,7 @@ tr:last-child td {{ border-bottom: 0 }}
 .n {{ text-align: right; white-space: nowrap }}
 .best {{ font-weight: 650 }}
 .tag {{ display: inline-block; border-radius: 99px; padding: 1px 10px; background: #ece8fb; color: {OURS}; font-size: 13px; white-space: nowrap }}
+.warn {{ background: #fdf3dc; border: 1px solid #efd9a0; border-radius: 10px; padding: 10px 14px; max-width: none }}
 .method {{ columns: 2; column-gap: 36px }}
 @media (max-width: 800px) {{ .method {{ columns: 1 }} }}
 .small {{ color: {MUTED}; font-size: 13.5px }}
