@@ -10,7 +10,6 @@ from specpilot.plan.profiling import (
     batch_sizes,
     context_length,
     devices_wanted,
-    gpus_wanted,
     profile_request,
     where_to_profile,
 )
@@ -60,11 +59,9 @@ def test_the_place_follows_from_devices_and_wishes(
     assert where_to_profile(of.spec, free) is where
 
 
-def test_devices_are_counted_over_containers_and_replicas() -> None:
+def test_devices_of_a_pod_are_counted_over_its_containers() -> None:
     beside = [{"name": "b", "resources": {"requests": {"nvidia.com/gpu": "1", "hugepages-2Mi": "2Mi"}}}]
-    pod = sd(gpus=4, beside=beside, replicas=3)
-    assert devices_wanted(pod.spec) == {"nvidia.com/gpu": 5}
-    assert gpus_wanted(pod) == {"nvidia.com/gpu": 15}
+    assert devices_wanted(sd(gpus=4, beside=beside).spec) == {"nvidia.com/gpu": 5}
     assert devices_wanted(sd().spec) == {}
 
 

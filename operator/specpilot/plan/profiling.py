@@ -50,11 +50,6 @@ def devices_wanted(spec: SpeculativeDeploymentSpec) -> dict[str, int]:
     return found
 
 
-def gpus_wanted(sd: SpeculativeDeployment) -> dict[str, int]:
-    """Devices that all serving pods together ask for, by resource name."""
-    return {name: count * sd.spec.replicas for name, count in devices_wanted(sd.spec).items()}
-
-
 def profile_request(spec: SpeculativeDeploymentSpec, where: ProfileIn) -> ProfileRequest:
     """What to measure: the user's grid, or one that follows from candidates and limits."""
     bounds = limits(spec)
