@@ -8,7 +8,6 @@ from typing import Any
 
 from specpilot.local.view import Change, View
 
-
 LEAST_BUSY = 0.93  # of the clients' time that engines decode; an idle machine reaches 0.97 and more
 
 

@@ -130,6 +130,7 @@ class Replica:
                 and not await self._metrics.answers(self._target, self.ports.profiler, READY_PATH)
             ):
                 self.phase = Phase.PROFILING
-            else:
+            elif self.phase is not Phase.READY:
                 self.phase, self.served = Phase.READY, True
+                self._say(f"{self.pod.name} serves on {self.url}")
             await asyncio.sleep(_LOOK if self.phase is not Phase.READY else 1.0)

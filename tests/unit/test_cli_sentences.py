@@ -1,0 +1,157 @@
+"""Whatever a person meets on the command line is one sentence that says what to do."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from specpilot.cli import app
+
+GOOD = """
+apiVersion: specpilot.io/v1alpha1
+kind: SpeculativeDeployment
+metadata: {name: flash}
+spec:
+  model: {name: demo}
+  engine: {image: "vllm/vllm-openai:v0.33.0"}
+  speculation: {method: MTP, maxTokens: 3}
+"""
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def refused(result: Result, status: int = 1) -> str:
+    """The one sentence of a command that could not go on."""
+    assert result.exit_code == status, result.output
+    assert "Traceback" not in result.output
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("specpilot: ")
+    return lines[0].removeprefix("specpilot: ")
+
+
+@pytest.fixture
+def good(tmp_path: Path) -> Path:
+    (tmp_path / "flash.yaml").write_text(GOOD)
+    return tmp_path / "flash.yaml"
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        yield s.getsockname()[1]
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    file = tmp_path / "no.yaml"
+    assert refused(run("up", file)) == f"{file} cannot be read (No such file or directory): check the path"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "is not YAML"),
+        ("", "holds no SpeculativeDeployment objects: name a file with exactly one"),
+        (f"{GOOD}\n---\n{GOOD}", "holds 2 SpeculativeDeployment objects: name a file with exactly one"),
+        (GOOD.replace("maxTokens", "maxTokenz"), "spec.speculation.maxTokenz is not a field of this API"),
+        (GOOD.replace("MTP", "Magic"), "spec.speculation.method"),
+        (GOOD.replace(": 3", ": -1"), "spec.speculation.maxTokens"),
+        (GOOD.replace("flash", "Flash_1"), "metadata.name"),
+    ],
+)
+def test_a_file_that_is_wrong(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "f.yaml").write_text(text)
+    assert words in refused(run("up", tmp_path / "f.yaml", "--engine", "sim"))
+
+
+def test_a_taken_port(good: Path, taken: int) -> None:
+    state = good.parent / "state"
+    sentence = refused(run("up", good, "--engine", "sim", "--port", str(taken), "--state", state))
+    assert sentence == f"port {taken} cannot be had on 127.0.0.1: choose another with --port"
+
+
+def test_no_vllm(good: Path) -> None:
+    sentence = refused(run("up", good, "--state", good.parent / "s", "--python", "/no/python"))
+    assert sentence == (
+        "/no/python has no vLLM: name a Python that has it with --python, or use --engine sim to simulate it"
+    )
+
+
+def test_a_state_folder_that_cannot_be_made(good: Path) -> None:
+    (good.parent / "file").touch()
+    sentence = refused(run("up", good, "--engine", "sim", "--state", good.parent / "file" / "x"))
+    assert sentence.endswith("name another folder with --state")
+
+
+def test_a_duration_that_is_none(good: Path) -> None:
+    sentence = refused(run("up", good, "--engine", "sim", "--for", "soon"), 2)
+    assert sentence == "--for takes a duration such as 60s or 5m, not soon"
+
+
+def test_a_subject_that_is_neither_file_nor_name() -> None:
+    assert (
+        refused(run("explain", "flash"), 2)
+        == "flash is neither a file nor NAMESPACE/NAME: name one of the two"
+    )
+
+
+def test_an_explanation_before_any_run(good: Path) -> None:
+    sentence = refused(run("explain", good, "--state", good.parent / "nothing"))
+    assert sentence == f"flash has not run here: start it with specpilot up {good}, or name --state"
+
+
+def test_no_cluster_to_explain_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    assert "KUBECONFIG" in refused(run("explain", "llm/flash"))
+
+
+def test_a_report_folder_that_cannot_be_made(good: Path) -> None:
+    (good.parent / "file").touch()
+    sentence = refused(run("demo", "--file", good, "--out", good.parent / "file" / "demo"))
+    assert sentence.endswith("name another folder with --out")
+
+
+def test_a_wrong_option_is_told_by_its_name(good: Path) -> None:
+    result = run("up", good, "--engine", "cuda")
+    assert result.exit_code == 2
+    assert "cuda" in result.output
+    assert "sim" in result.output
+
+
+@pytest.mark.parametrize("command", ["up", "explain", "demo", "crd", "operator"])
+def test_help_has_examples(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"  specpilot {command}" in result.output
+
+
+def test_crd_prints_both_definitions() -> None:
+    docs = list(yaml.safe_load_all(run("crd").stdout))
+    assert [d["spec"]["names"]["kind"] for d in docs] == ["SpeculativeDeployment", "CostProfile"]
+
+
+def test_version_is_one_line() -> None:
+    assert run("version").stdout.strip().count("\n") == 0
+
+
+def test_help_imports_none_of_the_heavy_libraries() -> None:
+    probe = (
+        "import sys; from typer.testing import CliRunner; from specpilot.cli import app;"
+        "CliRunner().invoke(app, ['--help']);"
+        "print(sorted({'numpy','pydantic','kopf','kubernetes','plotly','httpx','aiohttp','yaml'} & set(sys.modules)))"
+    )
+    env = {**os.environ, "PYTHONPATH": "operator:serving"}
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, env=env)
+    assert done.stdout.strip() == "[]"

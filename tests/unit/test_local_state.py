@@ -1,0 +1,90 @@
+"""What is kept between runs on one machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from specpilot.api.objects import CostProfile, SpeculativeDeployment
+from specpilot.decide.memory import Memory
+from specpilot.local.errors import LocalError
+from specpilot.local.state import State, default_folder
+from specpilot_engine.protocol import ProfilePoint, Schedule, Step
+
+SD = SpeculativeDeployment.parse(
+    {
+        "metadata": {"name": "flash", "namespace": "llm"},
+        "spec": {"model": {"name": "m"}, "engine": {"image": "vllm/vllm-openai:v0.33.0"}},
+    }
+)
+KEY = "0123456789abcdef"
+POINTS = (ProfilePoint(0, 1, 512, 0.01, 0.02, 16), ProfilePoint(3, 8, 512, 0.02, 0.02, 16))
+
+
+def test_a_second_run_finds_what_the_first_has_learnt(tmp_path: Path) -> None:
+    first = State(tmp_path / "new" / "state", SD, KEY)
+    with first.held():
+        assert (first.schedule(), first.points(), first.memory()) == (None, ((), 0), Memory())
+        first.write_schedule(Schedule(4, (Step(8, 3),)))
+        first.write_points(POINTS, 20)
+        first.write_memory(Memory(shift="survival", shifted_at=9.0))
+    second = State(tmp_path / "new" / "state", SD, KEY)
+    with second.held():
+        assert second.schedule() == Schedule(4, (Step(8, 3),))
+        assert second.points() == (POINTS, 20)
+        assert second.memory().shift == "survival"
+
+
+def test_a_profile_of_another_engine_is_not_used(tmp_path: Path) -> None:
+    State(tmp_path, SD, KEY).write_points(POINTS, 2)
+    assert State(tmp_path, SD, "f" * 16).points() == ((), 0)
+
+
+def test_the_profile_is_a_cost_profile_that_a_cluster_would_take(tmp_path: Path) -> None:
+    state = State(tmp_path, SD, KEY)
+    state.write_points(POINTS, 20)
+    profile = CostProfile.model_validate_json(state.profile_file.read_text())
+    assert profile.metadata.name == "flash-01234567"
+    assert (profile.kind, profile.spec.key, len(profile.spec.points)) == ("CostProfile", KEY, 2)
+
+
+def test_the_engine_package_is_copied_whole(tmp_path: Path) -> None:
+    with State(tmp_path, SD, KEY).held():
+        assert (tmp_path / "engine" / "specpilot_engine" / "scheduler.py").exists()
+        assert (tmp_path / "engine" / "specpilot_engine" / "protocol").exists()
+
+
+def test_two_runs_never_share_a_folder(tmp_path: Path) -> None:
+    with (
+        State(tmp_path, SD, KEY).held(),
+        pytest.raises(
+            LocalError, match=r"another run uses .* end that one, or name another folder with --state"
+        ),
+        State(tmp_path, SD, KEY).held(),
+    ):
+        pass
+    with State(tmp_path, SD, KEY).held():
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(LocalError, match=r"cannot be used for state .*: name another folder with --state"),
+        State(tmp_path / "file" / "state", SD, KEY).held(),
+    ):
+        pass
+
+
+def test_a_schedule_file_is_whole_or_not_there(tmp_path: Path) -> None:
+    state = State(tmp_path, SD, KEY)
+    state.write_schedule(Schedule(1, (Step(8, 3),)))
+    state.write_schedule(Schedule(2, (Step(8, 1),)))
+    assert [p.name for p in (tmp_path / "flash-schedule").iterdir()] == ["schedule.json"]
+
+
+def test_the_default_folder_is_the_users_and_the_objects() -> None:
+    assert default_folder(SD).name == "llm-flash"
+    assert str(os.getuid()) in default_folder(SD).parent.name
