@@ -7,6 +7,7 @@ a second time. A port that cannot be had is reported in the log and changes noth
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import socket
@@ -132,10 +133,9 @@ def _escape(value: str) -> str:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, port: int, routes: Routes) -> None:
+    def __init__(self, port: int, routes: Routes, family: socket.AddressFamily) -> None:
         self.routes = routes
-        # One socket for both families where the machine has IPv6: a pod may have either.
-        self.address_family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+        self.address_family = family
         super().__init__(("", port), _Handler)
 
     def server_bind(self) -> None:
@@ -175,6 +175,18 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: probes and scrapes would fill the engine's log."""
 
 
+def _open(port: int, routes: Routes) -> _Server:
+    """One socket for both address families: a pod may have either. Raises OSError or OverflowError."""
+    if socket.has_dualstack_ipv6():
+        try:
+            return _Server(port, routes, socket.AF_INET6)
+        except OSError as e:
+            # Known to the kernel but switched off, as in many containers.
+            if e.errno == errno.EADDRINUSE:
+                raise
+    return _Server(port, routes, socket.AF_INET)
+
+
 class ExportServer:
     """Serves `routes` from daemon threads on `port` (0: any free one, then in `port`).
 
@@ -190,7 +202,7 @@ class ExportServer:
     def start(self) -> str:
         """Begin to serve; returns "" or why the port could not be had. Never raises OSError."""
         try:
-            self._server = _Server(self.port, self._routes)
+            self._server = _open(self.port, self._routes)
         except (OSError, OverflowError) as e:
             error = f"port {self.port} cannot be served ({e}); choose another with {self._setting}"
             log.error("specpilot: %s", error)
