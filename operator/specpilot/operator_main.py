@@ -150,6 +150,7 @@ async def _watch(
         kopf.operator(
             registry=handlers.registry(kinds, store, controller.changed),
             settings=settings,
+            identity=config.identity,  # kopf would ask for a user's name, which a pod may not have
             clusterwide=not config.watch_namespaces,
             namespaces=config.watch_namespaces,
             ready_flag=ready,
