@@ -1,6 +1,8 @@
 """The export port, spoken to over HTTP."""
 
+import errno
 import json
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from specpilot_engine import protocol
-from specpilot_engine.exports import EngineStatus, ExportServer, Reply, engine_routes, metrics_text
+from specpilot_engine.exports import EngineStatus, ExportServer, Reply, _Server, engine_routes, metrics_text
 from specpilot_engine.protocol import Schedule, Step
 from specpilot_engine.record import MAX_SERIES, Recorder
 
@@ -119,6 +121,21 @@ def test_a_taken_port_is_told_and_not_raised(server):
     assert error.startswith(f"port {server.port} cannot be served")
     assert protocol.ENV_PORT in error
     second.stop()
+
+
+def test_where_ipv6_is_switched_off_the_port_opens_without_it(monkeypatch):
+    bind = _Server.server_bind
+
+    def refuse_ipv6(self: _Server) -> None:
+        if self.address_family == socket.AF_INET6:
+            raise OSError(errno.EADDRNOTAVAIL, "switched off")
+        bind(self)
+
+    monkeypatch.setattr(_Server, "server_bind", refuse_ipv6)
+    server = ExportServer(0, {"/x": lambda _query: Reply("here")})
+    assert server.start() == ""
+    assert get(server, "/x") == "here"
+    server.stop()
 
 
 def test_a_number_that_is_no_port_is_told_and_not_raised():
