@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -23,6 +23,7 @@ _PHASES = {
 }
 _CALM = {Reason.HOLDING, Reason.BELOW_MINIMUM_GAIN, Reason.WAITING_FOR_EVIDENCE, Reason.DWELLING}
 _EVENTS = 6
+_WIDE = 100  # columns of a terminal that has room for URLs
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _TINTS = ("bright_black", "cyan", "green", "magenta")  # depth 0, 1, 2 and 3, 4 and deeper
 _WIDTH = 60  # readings that are drawn
@@ -33,30 +34,36 @@ def render(view: View, heading: str = "", history: Sequence[View] = ()) -> Rende
     parts: list[RenderableType] = []
     if heading:
         parts += [Text.from_markup(heading), ""]
-    parts += [_replicas(view), "", _operator(view, history)]
+    parts += [_Replicas(view), "", _operator(view, history)]
     if view.events:
         parts.append(_events(view))
     return Group(*parts)
 
 
-def _replicas(view: View) -> Table:
-    table = Table(expand=True, box=None, padding=(0, 1), header_style="dim")
-    table.add_column("replica")
-    table.add_column("state")
-    for name in ("running", "depth", "accepted length", "tokens/s"):
-        table.add_column(name, justify="right")
-    table.add_column("schedule", justify="right")
-    for r in view.replicas:
-        table.add_row(
-            Text.assemble((r.name, "bold"), "  ", (r.url, "dim")),
-            Text(r.phase, _PHASES[r.phase]),
-            _number(r.batch, ".0f"),
-            _depth(r, view.schedule),
-            _number(r.accepted_length, ".2f"),
-            _number(r.goodput, ",.0f"),
-            _acknowledged(r, view.schedule),
-        )
-    return table
+class _Replicas:
+    """One row a replica; the URLs only where there is room for them."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        wide = options.max_width >= _WIDE
+        table = Table(expand=True, box=None, padding=(0, 1), header_style="dim")
+        table.add_column("replica", no_wrap=True)
+        table.add_column("state", no_wrap=True)
+        for name in ("running", "depth", "accepted length", "tokens/s", "generation"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for r in self._view.replicas:
+            table.add_row(
+                Text.assemble((r.name, "bold"), (f"  {r.url}" if wide else "", "dim")),
+                Text(r.phase, _PHASES[r.phase]),
+                _number(r.batch, ".0f"),
+                _depth(r, self._view.schedule),
+                _number(r.accepted_length, ".2f"),
+                _number(r.goodput, ",.0f"),
+                _acknowledged(r, self._view.schedule),
+            )
+        yield table
 
 
 def _number(value: float | None, form: str) -> Text:
@@ -81,7 +88,7 @@ def _acknowledged(r: ReplicaView, schedule: Schedule | None) -> Text:
     if r.phase is not Phase.READY:
         return Text("–", "dim")
     done = r.acknowledged
-    return Text(f"{'✓' if done else '…'} generation {schedule.generation}", "green" if done else "yellow")
+    return Text(f"{'✓' if done else '…'} {schedule.generation}", "green" if done else "yellow")
 
 
 def _operator(view: View, history: Sequence[View]) -> Panel:
