@@ -9,6 +9,8 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,18 @@ import yaml
 from tests.setup.cluster import PROJECT, Cluster
 from tests.setup.waiting import eventually
 
+from specpilot.local.process import free_ports
+
 NAMESPACE = "specpilot-system"
 USER = f"system:serviceaccount:{NAMESPACE}:specpilot"
 
 # The least that the operator needs; its chart grants the same.
 RULES: list[dict[str, Any]] = [
-    {"apiGroups": ["specpilot.io"], "resources": ["speculativedeployments"], "verbs": ["get", "list", "watch"]},
+    {
+        "apiGroups": ["specpilot.io"],
+        "resources": ["speculativedeployments"],
+        "verbs": ["get", "list", "watch"],
+    },
     {
         "apiGroups": ["specpilot.io"],
         "resources": ["speculativedeployments/status", "costprofiles/status"],
@@ -39,7 +47,14 @@ RULES: list[dict[str, Any]] = [
     },
     {
         "apiGroups": ["apps", "batch", "", "policy"],
-        "resources": ["deployments", "jobs", "configmaps", "services", "serviceaccounts", "poddisruptionbudgets"],
+        "resources": [
+            "deployments",
+            "jobs",
+            "configmaps",
+            "services",
+            "serviceaccounts",
+            "poddisruptionbudgets",
+        ],
         "verbs": ["get", "list", "watch", "create", "patch", "delete"],
     },
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch"]},
@@ -54,7 +69,9 @@ def install(cluster: Cluster) -> None:
     crds = [yaml.safe_load(path.read_text()) for path in sorted((PROJECT / "crds").glob("*.yaml"))]
     cluster.apply(*crds)
     for crd in crds:
-        cluster.kubectl("wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}", "--timeout=30s")
+        cluster.kubectl(
+            "wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}", "--timeout=30s"
+        )
     name = {"name": "specpilot"}
     cluster.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
@@ -81,13 +98,13 @@ class OperatorProcess:
     def __init__(self, cluster: Cluster, folder: Path, **config: Any) -> None:
         self._folder = folder
         self._log = folder / "operator.log"
-        self._health = _free_port()
+        self._health = free_ports(1)[0]
         self._config = folder / "operator.yaml"
         settings = {
             "namespace": NAMESPACE,
             "tick": "500ms",
             "lease": {"duration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
-            "ports": {"health": self._health, "metrics": _free_port()},
+            "ports": {"health": self._health, "metrics": free_ports(1)[0]},
             "logLevel": "info",
             **config,
         }
@@ -156,6 +173,19 @@ class OperatorProcess:
         return [json.loads(line) for line in lines if line.startswith("{")]
 
 
+@contextmanager
+def running(cluster: Cluster, folder: Path, **config: Any) -> Iterator[OperatorProcess]:
+    """An installed operator that runs for as long as the block, and ends as told."""
+    install(cluster)
+    process = OperatorProcess(cluster, folder, **config)
+    process.start()
+    try:
+        yield process
+    finally:
+        status = process.stop()
+    assert status == 0, f"the operator ended with {status}: see {folder}"
+
+
 def _kubeconfig(cluster: Cluster) -> dict[str, Any]:
     """The cluster's, with the operator's own user."""
     config = yaml.safe_load(cluster.kubeconfig.read_text())
@@ -163,9 +193,3 @@ def _kubeconfig(cluster: Cluster) -> dict[str, Any]:
     current = next(c for c in config["contexts"] if c["name"] == config["current-context"])
     current["context"]["user"] = "specpilot"
     return {**config, "users": [{"name": "specpilot", "user": {"token": token}}]}
-
-
-def _free_port() -> int:
-    from specpilot.local.process import free_ports
-
-    return free_ports(1)[0]

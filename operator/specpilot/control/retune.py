@@ -28,7 +28,7 @@ from specpilot.control.status import summary
 from specpilot.control.step import Evidence, Taken, forget, step
 from specpilot.control.store import Key, Store
 from specpilot.control.telemetry import Telemetry
-from specpilot.decide.memory import materially_differs
+from specpilot.decide.memory import Memory, materially_differs
 from specpilot.estimate.counters import Counters
 from specpilot.metrics.scrape import PodKey, Target
 from specpilot.metrics.source import Metrics, Reading, availability
@@ -192,7 +192,11 @@ class Retuner:
         live = due.live
         assert live.evidence is not None
         memory = live.evidence.memory
-        if not materially_differs(memory, live.persisted):
+        present = self._store.get("ConfigMap", due.key[0], names.tuner_config_map(due.key[1]))
+        owners = (present or {}).get("metadata", {}).get("ownerReferences") or []
+        # One that is gone, or of a predecessor of the same name, keeps nothing for us.
+        kept = live.persisted if any(o.get("uid") == live.uid for o in owners) else Memory()
+        if not materially_differs(memory, kept):
             return
         owner = {"apiVersion": API_VERSION, "kind": due.sd.kind, "name": due.key[1], "uid": live.uid}
         body = {

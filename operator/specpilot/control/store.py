@@ -49,11 +49,11 @@ class Store:
             self._children.setdefault(owner, set()).add((kind, name[1]))
         return self.concerned(body)
 
-    def remove(self, body: Body) -> set[Key]:
-        """Take out one object, for good."""
+    def remove(self, body: Body, at: int | None = None) -> set[Key]:
+        """Take out one object; versions of it up to `at` (or this one) are not taken in again."""
         kind, meta = str(body["kind"]), body["metadata"]
         name = (str(meta.get("namespace", "")), str(meta["name"]))
-        self._gone[str(meta.get("uid"))] = version(body)
+        self._gone[str(meta.get("uid"))] = version(body) if at is None else at
         while len(self._gone) > REMEMBERED_DELETIONS:
             self._gone.popitem(last=False)
         known = self._objects.get(kind, {}).get(name)
@@ -80,7 +80,7 @@ class Store:
         limit = _number(list_version)
         for name, body in list(self._objects.get(kind, {}).items()):
             if name not in listed and version(body) <= limit and (not namespace or name[0] == namespace):
-                concerned |= self.remove(body)
+                concerned |= self.remove(body, limit)
         return concerned
 
     def concerned(self, body: Body) -> set[Key]:

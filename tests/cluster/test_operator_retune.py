@@ -1,0 +1,133 @@
+"""Depths that follow load and traffic on running pods, as far as the mode lets them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.cluster.operator_process import OperatorProcess, running
+from tests.cluster.operator_world import Watched, load, namespace_of, simulated
+from tests.setup.cluster import Cluster
+from tests.setup.waiting import eventually
+
+Body = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def operator(
+    cluster: Cluster, operator_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
+    with running(cluster, tmp_path_factory.mktemp("operator"), engineImage=operator_image) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def flash(cluster: Cluster, sim_image: str, operator: OperatorProcess) -> Iterator[Watched]:
+    """Two replicas that serve."""
+    assert operator.alive()
+    with namespace_of(cluster) as where:
+        watched = Watched(cluster, where, "flash")
+        watched.apply(simulated("flash", sim_image, replicas=2))
+        watched.serving()
+        yield watched
+
+
+def depth_at(schedule: Body, batch: int) -> int:
+    steps = schedule["schedule"]
+    return int(next((s["tokens"] for s in steps if batch <= s["upTo"]), steps[-1]["tokens"]))
+
+
+def test_depths_follow_the_traffic_without_a_restart(flash: Watched, operator: OperatorProcess) -> None:
+    """In the simulated world code is worth depth 7 at small batches, prose depth 0 or 1."""
+    lives, generation = flash.pod_lives(), flash.generation()
+    with load(flash.urls(), clients=4, traffic="code") as traffic:
+        eventually(lambda: depth_at(flash.schedule(), 2) == 7, 60, "depth 7 for code")
+        flash.wait("Speculating", "Drafting")
+        flash.wait("Tuned", "Holding")
+        traffic.traffic = "prose"
+        eventually(lambda: depth_at(flash.schedule(), 2) <= 1, 60, "depth 0 or 1 for prose")
+        flash.serving()
+    status = flash.status()
+    assert status["speculation"]["desired"]["generation"] > generation + 1
+    assert status["speculation"]["effective"]["schedule"] == flash.schedule()["schedule"]
+    assert status["lastDecision"]["reason"] in ("TrafficShift", "BetterSchedule", "CostShift", "LoadShift")
+    assert float(status["lastDecision"]["predictedGain"]) > 0
+    assert flash.pod_lives() == lives
+    assert traffic.errors == 0
+    assert any(reason == status["lastDecision"]["reason"] for reason, _ in flash.events())
+    assert operator.metric("specpilot_operator_acknowledgement_seconds_count") > 0
+
+
+def test_pods_that_are_not_ready_are_left_out_of_the_acknowledgement(
+    flash: Watched, cluster: Cluster
+) -> None:
+    """An engine that is stopped in its tracks fails its probe and is not waited for."""
+    victim = flash.pods()[0]["metadata"]["name"]
+    pause = "import os, signal; [os.kill(int(p), signal.{}) for p in os.listdir('/proc') if p.isdigit() and b'api_server' in open(f'/proc/{{p}}/cmdline', 'rb').read() and int(p) != os.getpid()]"
+    execute = ("exec", victim, "--namespace", flash.namespace, "-c", "vllm", "--", "python3", "-c")
+    cluster.kubectl(*execute, pause.format("SIGSTOP"))
+    try:
+        eventually(lambda: flash.status()["ready"] == "1/2", 60, "one pod is not ready")
+        generation = flash.generation()
+        # The other one gets a new schedule: an engine with these candidates cannot run the old one.
+        with load(flash.urls()[1:], clients=2, traffic="code"):
+            eventually(lambda: flash.generation() > generation, 60, "a new schedule")
+            eventually(
+                lambda: flash.status()["speculation"]["effective"]["pods"] == "1/1", 20, "acknowledged by one"
+            )
+    finally:
+        cluster.kubectl(*execute, pause.format("SIGCONT"))
+    flash.serving()
+
+
+def test_a_pod_that_joins_later_runs_the_schedule_in_force(flash: Watched, cluster: Cluster) -> None:
+    generation = flash.generation()
+    assert generation > 1
+    before = {pod["metadata"]["uid"] for pod in flash.pods()}
+    victim = flash.pods()[0]["metadata"]["name"]
+    cluster.kubectl("delete", "pod", victim, "--namespace", flash.namespace, "--wait=false")
+    eventually(lambda: {p["metadata"]["uid"] for p in flash.pods()} != before, 30, "another pod")
+    flash.serving()
+    assert flash.status()["speculation"]["effective"]["generation"] == flash.generation() >= generation
+
+
+def test_observe_changes_nothing_and_recommend_says_what_it_would_change(flash: Watched) -> None:
+    flash.patch(tuning={"mode": "Observe"})
+    flash.serving()
+    schedule, decision = flash.schedule(), flash.status()["lastDecision"]
+    shallow = depth_at(schedule, 2) <= 3
+    traffic = "code" if shallow else "prose"
+    with load(flash.urls(), clients=4, traffic=traffic):
+        flash.wait("Tuned", "Observing")
+        time.sleep(6)
+        assert flash.schedule() == schedule
+        assert flash.status()["lastDecision"] == decision
+        flash.patch(tuning={"mode": "Recommend"})
+        flash.wait("Tuned", "Recommended")
+        recommended = eventually(
+            lambda: (d := flash.status()["lastDecision"])["reason"] == "Recommended" and d,
+            30,
+            "a recommendation",
+        )
+        time.sleep(4)
+        assert flash.status()["lastDecision"] == recommended  # told once, not with every tick
+        assert flash.schedule() == schedule
+        flash.patch(tuning={"mode": "Apply"})
+        eventually(lambda: depth_at(flash.schedule(), 2) != depth_at(schedule, 2), 60, "what was recommended")
+
+
+def test_an_engine_that_cannot_be_tuned_says_so_and_serves(
+    cluster: Cluster, sim_image: str, operator: OperatorProcess
+) -> None:
+    assert operator.alive()
+    with namespace_of(cluster) as where:
+        stock = Watched(cluster, where, "stock")
+        fails = {"fail": {"live": "no lookup in this scheduler"}}
+        stock.apply(simulated("stock", sim_image, fails))
+        off = stock.wait("Tuned", "LiveTuningOff")
+        assert "no lookup in this scheduler" in off["message"]
+        assert stock.wait("Ready", "Serving")
+        assert json.dumps(stock.events()).count("Warning") == 0
