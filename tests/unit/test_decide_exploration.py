@@ -47,7 +47,7 @@ def run(
     found: Landscape, k: int, present: Exploration = OFF, price: float = PRICE, shifted: bool = False
 ) -> Exploration:
     in_force = depth_indices((Step(64, k),), DEPTHS, 64)
-    return explore(found, in_force, AT_16, price, shifted, present)
+    return explore(found, in_force, AT_16, price, c.LEAST_GAIN, shifted, present)
 
 
 def test_deeper_slots_never_seen_are_explored_at_the_whole_price() -> None:
@@ -98,4 +98,4 @@ def test_no_price_means_none() -> None:
 def test_with_one_depth_there_is_nothing_to_explore() -> None:
     costs = Costs(CostMemory(), CostPrior([]), (0,), 64, None)
     only = landscape((0,), believe(SurvivalMemory(), 0), costs, lambda _k, _b: True)
-    assert explore(only, np.zeros(64, np.intp), AT_16, PRICE, False, OFF) == OFF
+    assert explore(only, np.zeros(64, np.intp), AT_16, PRICE, c.LEAST_GAIN, False, OFF) == OFF

@@ -65,7 +65,9 @@ class World:
 class Run:
     """What one run left: a record per tick, and totals per phase."""
 
-    ticks: list[tuple[float, int, Decision]] = field(default_factory=list)  # time, depth at the load, decision
+    ticks: list[tuple[float, int, Decision]] = field(
+        default_factory=list
+    )  # time, depth at the load, decision
     shares: list[float] = field(default_factory=list)  # of the oracle's tokens, by phase
     changes: list[float] = field(default_factory=list)  # times of changed steps
     generation: int = 0
@@ -90,8 +92,10 @@ class Engine:
         common = phase.slow * float(np.exp(self.rng.normal(0, world.window_noise)))
         wanted = x.price > 0 and x.tokens != k and batch <= x.max_batch
         share = min(x.price / max(x.cost, 1e-9), MAX_SHARE) if wanted else 0.0
-        mean = (1 - share) * world.seconds(k, batch) + share * world.seconds(x.tokens, batch) if wanted else (
-            world.seconds(k, batch)
+        mean = (
+            (1 - share) * world.seconds(k, batch) + share * world.seconds(x.tokens, batch)
+            if wanted
+            else (world.seconds(k, batch))
         )
         steps = world.scrape / (mean * common)
         runs = self.rng.poisson(steps * share / RUN)

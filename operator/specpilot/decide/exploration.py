@@ -25,11 +25,17 @@ OFF = Exploration()
 
 
 def explore(
-    land: Landscape, in_force: Indices, weights: Floats, price: float, shifted: bool, present: Exploration
+    land: Landscape,
+    in_force: Indices,
+    weights: Floats,
+    price: float,
+    needed: float,
+    shifted: bool,
+    present: Exploration,
 ) -> Exploration:
     """The exploration to run beside depth indices in_force[B], loads weighted by `weights`.
 
-    The present one is kept where it is about right, so that trembling estimates change nothing.
+    `needed` is the log gain that would change the decision. The present exploration is kept where it is about right, so that trembling estimates change nothing.
     """
     if price <= 0:
         return OFF
@@ -41,7 +47,7 @@ def explore(
     other = np.arange(len(land.depths))[:, None] != in_force
     share = np.where(other & np.logical_and.accumulate(land.allowed | ~other, axis=1), weights, 0.0)
     cost = _cost(land, in_force, gain, deviation)
-    promise = (share * _gain_of_knowing(land, gain, deviation, cost, price)).sum(axis=1)
+    promise = (share * _gain_of_knowing(land, gain - needed, deviation, cost, price)).sum(axis=1)
     usable = share.sum(axis=1) > 0.5 * weights.sum()
     if not usable.any():
         return OFF
@@ -56,19 +62,19 @@ def explore(
 
 
 def _gain_of_knowing(land: Landscape, gain: Floats, deviation: Floats, cost: Floats, price: float) -> Floats:
-    """By how much exploring a depth for a while may be expected to better the choice, [depths, batches].
+    """What exploring a depth for a while may be expected to gain, [depths, batches].
 
     The knowledge gradient: what is not known of the gain shrinks from variance v to v n / (v + n), n
-    being the variance of what would be seen, so the estimate will move by v / sqrt(v + n); the choice is
-    bettered by E[max(mean, 0)] over that move less max(mean, 0) now. A depth that costs more to look at
-    is looked at less, which makes n larger.
+    being the variance of what would be seen, so the estimate will move by v / sqrt(v + n), and what can
+    be gained is E[max(gain, 0)] over that move, gain being what is beyond a change's threshold. A depth
+    that costs more to look at is looked at less, which makes n larger.
     """
     sizes = np.arange(1, gain.shape[1] + 1)
     steps = c.EXPLORE_AHEAD * np.minimum(price / cost, c.MOST_EXPLORED) / np.exp(land.log_seconds)
     noise = land.noise * c.STEP_NOISE**2 / (c.EXPLORE_CLEAN * steps) + c.LENGTH_NOISE**2 / (steps * sizes)
     move = deviation**2 / np.sqrt(deviation**2 + noise)
     scale = np.maximum(move, 1e-9) * math.sqrt(3) / math.pi  # the logistic stands in for the normal
-    return np.asarray(np.maximum(scale * np.logaddexp(0.0, gain / scale) - np.maximum(gain, 0.0), 0.0))
+    return np.asarray(scale * np.logaddexp(0.0, gain / scale))
 
 
 def _depth(land: Landscape, promise: Floats, full: bool, present: Exploration) -> int:

@@ -187,7 +187,7 @@ def _cost(doc: Mapping[str, Any]) -> CostMemory:
 
 def _dispersion(row: Iterable[Any], low: float, high: float) -> Dispersion:
     value, windows = row
-    return Dispersion(_number(value, low, high), _number(windows, 0.0, c.DISPERSION_WINDOWS[1]))
+    return Dispersion(_number(value, low, high), _number(windows, 0.0, c.DISPERSION_WINDOWS))
 
 
 def _load_json(load: LoadMemory) -> dict[str, Any]:

@@ -113,15 +113,27 @@ def tune(
 
 
 def _note_in_force(memory: Memory, settings: Settings, now: float) -> Memory:
-    """Dwell counts from when another schedule was first seen in force, whoever put it there."""
+    """Dwell counts from when another depth was first seen in force at the load, whoever put it there.
+
+    A change at batch sizes that do not run costs nothing and starts no dwell.
+    """
     steps, x = settings.in_force.steps, settings.in_force.exploration
     if memory.steps != steps:
-        if memory.steps:
-            memory = replace(memory, changed_at=now, left=memory.steps)
-        memory = replace(memory, steps=steps, load_then=memory.load)
+        if memory.steps and _moved(memory, settings):
+            memory = replace(memory, changed_at=now, left=memory.steps, load_then=memory.load)
+        memory = replace(memory, steps=steps)
     if memory.exploration != x:
         memory = replace(memory, exploration=x, explored_at=now)
     return memory
+
+
+def _moved(memory: Memory, settings: Settings) -> bool:
+    before, after = (
+        depth_indices(steps, settings.depths, settings.max_batch)
+        for steps in (memory.steps, settings.in_force.steps)
+    )
+    weights = memory.load.weights(settings.max_batch)
+    return bool(weights[before != after].sum() > c.MOVED_SHARE or not weights.any())
 
 
 def _returns(
@@ -178,7 +190,7 @@ def _decide(memory: Memory, prior: CostPrior, settings: Settings, now: float) ->
     chosen = new if verdict.passed else old
     recent = _recent(memory, settings, now)
     exploration = exploring.explore(
-        land, chosen, weights, settings.exploration_price, recent, in_force.exploration
+        land, chosen, weights, settings.exploration_price, _needed(settings), recent, in_force.exploration
     )
     rested = now - memory.explored_at >= c.EXPLORATION_DWELL or in_force.exploration.price == 0
     if not (verdict.passed or rested or recent):
@@ -225,7 +237,7 @@ def _verdict(
     back = not recent and _returns(memory, settings, new, old, weights, now)
     z = c.RETURN_Z if back else c.GATE_Z
     sure = gain - z * noise
-    needed = max(math.log1p(settings.minimum_gain), c.LEAST_GAIN)
+    needed = _needed(settings)
     what = f"{_depths(land, new, weights)} instead of {_depths(land, old, weights)}"
     numbers = f"{_percent(gain)} ± {_percent(noise)} more goodput at the present load"
     barred = ~np.isfinite(score[old, batches]) & (old != new)
@@ -251,6 +263,11 @@ def _verdict(
         )
         return _Verdict(True, Reason.BETTER_SCHEDULE, f"{text} {_percent(idle)} more goodput or better", gain)
     return _Verdict(True, _why(memory, recent), f"{what}: {numbers}", gain)
+
+
+def _needed(settings: Settings) -> float:
+    """The log gain beyond uncertainty that is worth a change."""
+    return max(math.log1p(settings.minimum_gain), c.LEAST_GAIN)
 
 
 def _recent(memory: Memory, settings: Settings, now: float) -> bool:

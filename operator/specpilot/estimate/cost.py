@@ -96,11 +96,11 @@ def learn(
     if known and level and abs(common) >= c.COST_SHIFT:
         shift = CostShift(common, level_z)
         old, level_z = _moved(memory, common), 0.0
-    if known > 1 and contrast > c.SHIFT_Z**2 + 2 * (freedom - 1):
+    if known > 1 and contrast > c.CONTRAST_Z**2 + 2 * (freedom - 1):
         shift = shift or CostShift(0.0, math.sqrt(contrast))
         keep *= c.CARRY_COST
     elif freedom:
-        dispersion = dispersion.after(contrast / freedom, c.COST_DISPERSION_RANGE)
+        dispersion = dispersion.after(contrast / freedom, c.COST_DISPERSION_RANGE, c.COST_FIRST_WINDOWS)
     return replace(
         _merged(old, seen, _precision(noise), logs, keep), dispersion=dispersion, last_z=level_z
     ), shift

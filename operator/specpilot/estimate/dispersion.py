@@ -14,13 +14,12 @@ class Dispersion:
     value: float
     windows: float = 0.0
 
-    def after(self, ratio: float, bounds: tuple[float, float]) -> Dispersion:
+    def after(self, ratio: float, bounds: tuple[float, float], first: float) -> Dispersion:
         """One window more, whose squared standardised distance from memory was `ratio`.
 
-        The first value counts for some windows, and only so many are remembered. The ratio is clipped at
+        What it was at first counts for `first` windows, and only so many are remembered. The ratio is clipped at
         three deviations: what may be a shift says little about noise.
         """
-        first, remembered = c.DISPERSION_WINDOWS
-        gain = 1 / (1 + min(first + self.windows, remembered))
+        gain = 1 / (1 + min(first + self.windows, c.DISPERSION_WINDOWS))
         value = self.value * (1 + gain * (min(ratio, 9.0) - 1))
-        return Dispersion(min(max(value, bounds[0]), bounds[1]), min(self.windows + 1, remembered))
+        return Dispersion(min(max(value, bounds[0]), bounds[1]), min(self.windows + 1, c.DISPERSION_WINDOWS))

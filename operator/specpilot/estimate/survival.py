@@ -115,7 +115,9 @@ def learn(memory: SurvivalMemory, windows: Iterable[Window]) -> tuple[SurvivalMe
     if shifted and abs(now - before) >= c.SHIFT_SURVIVAL:
         carried = _carry(memory, drafted, accepted)
         return replace(carried, last_z=0.0), Shift(position, before, now, z)
-    dispersion = memory.dispersion.after(z * z, c.DISPERSION_RANGE) if z else memory.dispersion
+    dispersion = memory.dispersion
+    if z:
+        dispersion = dispersion.after(z * z, c.DISPERSION_RANGE, c.DISPERSION_FIRST_WINDOWS)
     keep = 0.5 ** (max(w.seconds for w in windows) / c.SURVIVAL_HALF_LIFE)
     return (
         SurvivalMemory(
