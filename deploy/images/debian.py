@@ -33,6 +33,7 @@ def make(buildah: Buildah, tag: str) -> None:
         run(
             *("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, str(root)),
             *((mirror,) if mirror else ()),
+            trouble="No base could be made: check the network, or name a mirror in SPECPILOT_DEBIAN_MIRROR.",
         )
         for name in DROPPED:
             shutil.rmtree(root / name, ignore_errors=True)

@@ -30,15 +30,16 @@ class Buildah:
         self._storage = storage
         storage.mkdir(parents=True, exist_ok=True)
 
-    def run(self, *args: str) -> str:
+    def run(self, *args: str, trouble: str = "") -> str:
         driver = ("--storage-driver", "overlay") if os.geteuid() == 0 else ()
         places = ("--root", str(self._storage / "root"), "--runroot", str(self._storage / "run"))
-        return run("buildah", *places, *driver, *args)
+        return run("buildah", *places, *driver, *args, trouble=trouble)
 
     def build(self, context: Path, recipe: Path, tag: str, arguments: dict[str, str]) -> None:
         # chroot: it needs neither a runtime nor a network namespace, which containers often cannot have.
         options = ("--isolation", "chroot", "--layers", "--pull-never" if _local(arguments) else "--pull")
-        self.run("build", *options, *_arguments(arguments), "-f", str(recipe), "-t", tag, str(context))
+        words = (*options, *_arguments(arguments), "-f", str(recipe), "-t", tag, str(context))
+        self.run("build", *words, trouble=_trouble(arguments))
 
     def has(self, tag: str) -> bool:
         return bool(self.run("images", "--quiet", "--filter", f"reference={tag}").strip())
@@ -70,7 +71,8 @@ class Docker:
     """Docker, where its daemon answers."""
 
     def build(self, context: Path, recipe: Path, tag: str, arguments: dict[str, str]) -> None:
-        run("docker", "build", *_arguments(arguments), "-f", str(recipe), "-t", tag, str(context))
+        words = (*_arguments(arguments), "-f", str(recipe), "-t", tag, str(context))
+        run("docker", "build", *words, trouble=_trouble(arguments))
 
     def has(self, tag: str) -> bool:
         return subprocess.run(["docker", "image", "inspect", tag], capture_output=True).returncode == 0
@@ -91,11 +93,11 @@ def docker_runs() -> bool:
 
 
 def builder(storage: Path) -> Builder:
-    """Buildah if the machine has it, else Docker; TroubleError where neither is there."""
-    if shutil.which("buildah"):
-        return Buildah(storage)
+    """Docker where its daemon runs, else buildah; TroubleError where neither is there."""
     if docker_runs():
         return Docker()
+    if shutil.which("buildah"):
+        return Buildah(storage)
     raise TroubleError("Nothing here can build images: run `apt-get install buildah`, or start Docker.")
 
 
@@ -105,3 +107,10 @@ def _local(arguments: dict[str, str]) -> bool:
 
 def _arguments(arguments: dict[str, str]) -> list[str]:
     return [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
+
+
+def _trouble(arguments: dict[str, str]) -> str:
+    base = arguments.get("BASE", "")
+    if not base or _local(arguments):
+        return ""
+    return f"No image could be built on {base}: check that its registry answers, or use --debian-base."

@@ -91,6 +91,7 @@ def _load(state: Layout, args: argparse.Namespace) -> None:
 
 
 def _status(state: Layout, _: argparse.Namespace) -> int:
+    machine.require_root()  # only root may read the keys
     for name in config.commands(state, audit=False):
         pid = processes.alive(state, name)
         print(f"{name:24} " + (f"pid {pid:<8} {processes.memory(pid):5} MiB" if pid else "stopped"))
