@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import httpx
 import pytest
+from tests.setup import debian
 
 from specpilot.api.vocabulary import Reason
 from specpilot.estimate.counters import Counters
@@ -71,8 +72,9 @@ def engine() -> Iterator[tuple[int, int]]:
 @pytest.fixture(scope="module")
 def prometheus(engine: tuple[int, int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a Prometheus that scrapes the engine each second, its exports by two jobs."""
+    debian.provide({"prometheus": debian.CLUSTER["prometheus"]})
     binary = shutil.which("prometheus")
-    assert binary, "these tests need Prometheus: install your distribution's package prometheus"
+    assert binary
     http, exports = engine
     folder, port = tmp_path_factory.mktemp("prometheus"), free_port()
     labels = "{namespace: llm, pod: flash-0, cluster: here}"
