@@ -89,7 +89,10 @@ def docker_runs() -> bool:
     """Whether a Docker daemon really answers; the program alone is no sign of one."""
     if not shutil.which("docker"):
         return False
-    return subprocess.run(["docker", "info"], capture_output=True, timeout=30).returncode == 0
+    try:
+        return subprocess.run(["docker", "info"], capture_output=True, timeout=30).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def builder(storage: Path) -> Builder:

@@ -49,6 +49,8 @@ def _parser() -> argparse.ArgumentParser:
         help="let the node claim such devices, e.g. nvidia.com/gpu=8, to try scheduling without them",
     )
     up.set_defaults(run=_up)
+    prepare = commands.add_parser("prepare", help="get everything that `up` needs, and start nothing")
+    prepare.set_defaults(run=_prepare)
     down = commands.add_parser("down", help="end everything and undo its mounts, links, rules and settings")
     down.set_defaults(run=_down)
     load = commands.add_parser(
@@ -76,6 +78,12 @@ def _up(state: Layout, args: argparse.Namespace) -> None:
     with node.alone():
         node.up(state, args.audit_log, dict(args.extended_resource))
     print(state.kubeconfig)
+
+
+def _prepare(_: Layout, __: argparse.Namespace) -> None:
+    machine.require_root()
+    machine.require_programs()
+    binaries.provide()
 
 
 def _down(state: Layout, _: argparse.Namespace) -> None:

@@ -21,6 +21,7 @@ def engine_tier() -> None:
 
 def cluster_tier() -> None:
     debian.provide(debian.CLUSTER)
+    cluster.prepare()
     for name in ("operator", "sim", "vllm-cpu"):
         images.provide(name)
 

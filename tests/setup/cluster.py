@@ -79,22 +79,32 @@ class Cluster:
         )
 
 
+def prepare() -> None:
+    """Get what `start` needs, which may take minutes, and start nothing."""
+    if not os.environ.get(GIVEN) and not _kind_works():
+        _run_localkube("prepare")
+
+
 def start() -> tuple[Cluster, bool]:
     """A cluster, and whether it was started for this and is to be stopped afterwards."""
     given = os.environ.get(GIVEN)
     if given:
         return _given(Path(given)), False
-    if shutil.which("kind") and docker_runs():
+    if _kind_works():
         return _kind()
     return _localkube()
 
 
 def stop() -> None:
     """End what `start` has started."""
-    if shutil.which("kind") and docker_runs():
+    if _kind_works():
         run("kind", "delete", "cluster", "--name", KIND_NAME)
     else:
         _run_localkube("down")
+
+
+def _kind_works() -> bool:
+    return shutil.which("kind") is not None and docker_runs()
 
 
 def _given(kubeconfig: Path) -> Cluster:

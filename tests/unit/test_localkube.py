@@ -170,7 +170,7 @@ def test_a_failed_build_says_what_to_do(tmp_path: Path, log: str, told: str) -> 
     assert told in golang._reason(tmp_path / "build.log")
 
 
-@pytest.mark.parametrize("command", ["up", "down", "load", "status"])
+@pytest.mark.parametrize("command", ["up", "prepare", "down", "load", "status"])
 def test_every_command_explains_itself(command: str) -> None:
     done = run(command, "--help")
     assert done.returncode == 0
