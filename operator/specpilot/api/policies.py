@@ -88,6 +88,12 @@ ARGS: tuple[Policy[Sequence[str]], ...] = (
 ENV: tuple[Policy[Sequence[Mapping[str, Any]]], ...] = (
     Policy(
         "spec.engine.env",
+        "spec.engine.env has a variable twice: remove one",
+        "self.all(e, self.exists_one(f, f.name == e.name))",
+        lambda env: len({e["name"] for e in env}) < len(env),
+    ),
+    Policy(
+        "spec.engine.env",
         "spec.engine.env sets a SPECPILOT_ variable, which the operator sets itself: remove it",
         "!self.exists(e, e.name.startsWith('SPECPILOT_') && e.name != 'SPECPILOT_SIM')",
         lambda env: any(e["name"].startswith("SPECPILOT_") and e["name"] != "SPECPILOT_SIM" for e in env),

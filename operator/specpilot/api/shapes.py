@@ -32,6 +32,8 @@ def _pod_template(template: dict[str, Any]) -> dict[str, Any]:
         isinstance(c, dict) and isinstance(c.get("name"), str) for c in containers
     ):
         raise ValueError("has spec.containers that are not a list of objects with a name each")
+    if len({c["name"] for c in containers}) < len(containers):
+        raise ValueError("has spec.containers of one name twice: rename one")
     return template
 
 
