@@ -45,6 +45,12 @@ class PrometheusEndpoint(_Section):
     token_file: Path | None = None
     ca_file: Path | None = None
     insecure_skip_verify: bool = False
+    timeout: Annotated[float, Field(gt=0)] = 10
+    window: Annotated[int, Field(ge=2)] = Field(
+        120, description="How old a sample may be: more than two scrape intervals."
+    )
+
+    _read = field_validator("timeout", "window", mode="before")(_duration)
 
 
 class Lease(_Section):
@@ -72,7 +78,6 @@ class Acknowledgement(_Section):
     timeout: Annotated[float, Field(gt=0)] = 20
     poll: Annotated[float, Field(gt=0)] = 0.1
     nudge: Annotated[float, Field(gt=0)] = 1.0
-    concurrency: Annotated[int, Field(ge=1)] = 64
 
     _read = field_validator("timeout", "poll", "nudge", mode="before")(_duration)
 
@@ -95,6 +100,10 @@ class Config(_Section):
     resync: Annotated[float, Field(gt=0)] = Field(
         300, description="How often the caches are compared with full lists."
     )
+    persist: Annotated[float, Field(gt=0)] = Field(
+        300,
+        description="How often evidence is kept that changed no schedule; what changed one is kept at once.",
+    )
     workers: Annotated[int, Field(ge=1, le=256)] = 8
     acknowledgement: Acknowledgement = Acknowledgement()
     lease: Lease = Lease()
@@ -103,7 +112,7 @@ class Config(_Section):
     namespace: str = Field(DEFAULT_NAMESPACE, description="The operator's own.")
     identity: str = Field("", description="Who holds the Lease: the pod's name.")
 
-    _read = field_validator("tick", "resync", mode="before")(_duration)
+    _read = field_validator("tick", "resync", "persist", mode="before")(_duration)
 
     @field_validator("prometheus")
     @classmethod

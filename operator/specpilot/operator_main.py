@@ -197,6 +197,8 @@ def _endpoints(config: Config) -> list[Endpoint]:
             token_file=str(e.token_file) if e.token_file else None,
             ca_file=str(e.ca_file) if e.ca_file else None,
             insecure=e.insecure_skip_verify,
+            timeout=e.timeout,
+            window=e.window,
         )
         for e in config.prometheus
     ]

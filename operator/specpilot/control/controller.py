@@ -53,7 +53,7 @@ class Controller:
         )
         self._reconciler.acknowledgements = self._acknowledgements
         self._retuner = Retuner(
-            cluster, store, metrics, events, self._reconciler, telemetry, config.missed_ticks, self.changed
+            cluster, store, metrics, events, self._reconciler, telemetry, config, self.changed
         )
         self._profiles = Profiles(cluster, metrics, store)
 

@@ -42,6 +42,7 @@ class Live:
     settings: tuple[str, Settings] | None = None  # by the parsed version: the graph map takes a moment
     evidence: Evidence | None = None  # None until the tuner's ConfigMap has been read
     persisted: Memory = field(default_factory=Memory)
+    persisted_at: float = float("-inf")  # monotonic
     recommended: tuple[Step, ...] = ()
     choice: Choice | None = None
     identity: Identity | None = None

@@ -27,8 +27,7 @@ MEMORY_KEY, RECOMMENDED_KEY = "memory.json", "recommended.json"  # of the tuner'
 def parse(body: Body) -> Parsed:
     """The object, or what is wrong with it. What admission refuses may still be here: an object can be
     older than a rule."""
-    meta = body["metadata"]
-    version = f"{meta.get('generation')}/{meta.get('annotations')}"
+    version = version_of(body)
     try:
         sd = SpeculativeDeployment.parse(body)
     except ValidationError as e:
@@ -45,6 +44,12 @@ def parse(body: Body) -> Parsed:
         complaints=tuple(Trouble(p.reason, p.message) for p in rendering if p.severity is Severity.ERROR),
         warnings="; ".join(p.message for p in (*found, *rendering) if p.severity is Severity.WARNING),
     )
+
+
+def version_of(body: Body) -> str:
+    """Changes with whatever `parse` reads: the spec, and annotations that steer the rendering."""
+    meta = body["metadata"]
+    return f"{meta.get('generation')}/{meta.get('annotations')}"
 
 
 def schedule_in(config_map: Body | None) -> Schedule | None:

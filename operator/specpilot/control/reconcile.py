@@ -90,14 +90,14 @@ class Reconciler:
         live = self.lives.get(key)
         if live is None or live.uid != body["metadata"]["uid"]:
             live = self.lives[key] = Live(body["metadata"]["uid"])
-        parsed = read.parse(body) if live.parsed is None else live.parsed
-        meta = body["metadata"]
-        if parsed.version != f"{meta.get('generation')}/{meta.get('annotations')}":
-            parsed = read.parse(body)
-        live.parsed = parsed
+        if live.parsed is None or live.parsed.version != read.version_of(body):
+            live.parsed = read.parse(body)
         if live.evidence is None:
-            memory = read.memory_in(self._store.get("ConfigMap", key[0], names.tuner_config_map(key[1])))
+            config_map = self._store.get("ConfigMap", key[0], names.tuner_config_map(key[1]))
+            memory = read.memory_in(config_map)
             live.evidence, live.persisted = Evidence(memory), memory
+            if config_map is not None:
+                live.persisted_at = time.monotonic()
         return live
 
     def forget(self, key: Key) -> None:

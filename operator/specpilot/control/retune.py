@@ -17,6 +17,7 @@ from specpilot.api.vocabulary import Reason
 from specpilot.cluster.client import Cluster
 from specpilot.cluster.errors import ClusterError
 from specpilot.cluster.events import Events
+from specpilot.config import Config
 from specpilot.control import read
 from specpilot.control.acknowledge import target_of
 from specpilot.control.clock import timestamp
@@ -64,12 +65,12 @@ class Retuner:
         events: Events,
         reconciler: Reconciler,
         telemetry: Telemetry,
-        patience: int,
+        config: Config,
         changed: Callable[[set[Key]], None],
     ) -> None:
         self._cluster, self._store, self._metrics, self._events = cluster, store, metrics, events
         self._reconciler, self._telemetry = reconciler, telemetry
-        self._patience, self._changed = patience, changed
+        self._config, self._changed = config, changed
 
     async def tick(self) -> None:
         """Read all measurements that are due at once, then take each object's step."""
@@ -147,7 +148,7 @@ class Retuner:
 
     def _counters(self, due: Due, reading: Reading) -> Mapping[PodKey, Counters]:
         pods = {t.key: reading.pods[t.key] for t in due.targets if t.key in reading.pods}
-        available = availability(pods.values(), self._patience)
+        available = availability(pods.values(), self._config.missed_ticks)
         if available is not None:
             due.live.metrics = Finding(available.reason, available.message)
         return {key: pod.counters for key, pod in pods.items() if pod.counters is not None}
@@ -188,15 +189,22 @@ class Retuner:
             due.live.decision = _told(taken, Reason.RECOMMENDED)
 
     async def _persist(self, due: Due) -> None:
-        """The tuner's memory, where losing it would matter."""
-        live = due.live
+        """The tuner's memory, where losing it would matter: at once what goes with a change of schedule, and
+        evidence alone now and then, since it grows for as long as there is traffic."""
+        live, now = due.live, time.monotonic()
         assert live.evidence is not None
         memory = live.evidence.memory
         present = self._store.get("ConfigMap", due.key[0], names.tuner_config_map(due.key[1]))
         owners = (present or {}).get("metadata", {}).get("ownerReferences") or []
         # One that is gone, or of a predecessor of the same name, keeps nothing for us.
         kept = live.persisted if any(o.get("uid") == live.uid for o in owners) else Memory()
-        if not materially_differs(memory, kept):
+        changed = (memory.steps, memory.exploration, memory.shift) != (
+            kept.steps,
+            kept.exploration,
+            kept.shift,
+        )
+        rested = now - live.persisted_at >= self._config.persist
+        if not materially_differs(memory, kept) or not (changed or rested):
             return
         owner = {"apiVersion": API_VERSION, "kind": due.sd.kind, "name": due.key[1], "uid": live.uid}
         body = {
@@ -211,7 +219,7 @@ class Retuner:
             "data": {read.MEMORY_KEY: memory.to_json()},
         }
         self._store.put(await self._cluster.apply(body))
-        live.persisted = memory
+        live.persisted, live.persisted_at = memory, now
 
 
 def _told(taken: Taken, reason: Reason) -> LastDecision:

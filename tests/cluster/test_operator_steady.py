@@ -1,0 +1,59 @@
+"""Ten deployments under constant load: the operator looks at them, tick by tick, and writes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from tests.cluster.operator_process import OperatorProcess, running
+from tests.cluster.operator_world import Watched, load, namespace_of, position, quiet, simulated, writes
+from tests.setup.cluster import Cluster
+from tests.setup.waiting import eventually
+
+COUNT, TICKS, TICK = 10, 12, 1.0
+
+
+@pytest.fixture
+def operator(
+    cluster: Cluster, operator_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
+    with running(cluster, tmp_path_factory.mktemp("operator"), engineImage=operator_image) as process:
+        yield process
+
+
+def test_nothing_is_written_before_or_after_a_restart(
+    operator: OperatorProcess, cluster: Cluster, sim_image: str
+) -> None:
+    slow = {"time_scale": 0.25}  # ten engines on the processors of one test machine
+    with ExitStack() as stack:
+        where = stack.enter_context(namespace_of(cluster))
+        fleet = [Watched(cluster, where, f"flash-{i}") for i in range(COUNT)]
+        for one in fleet:
+            one.apply(simulated(one.name, sim_image, slow))
+        for one in fleet:
+            one.serving(180)
+        for one in fleet:
+            stack.enter_context(load(one.urls(), clients=2))
+        for one in fleet:
+            one.wait("Tuned", "Holding", 60)
+        quiet(cluster, 10, 180, "schedules have settled")
+
+        still(operator, cluster, fleet)
+        operator.kill()
+        operator.start()
+        eventually(lambda: operator.metric("specpilot_operator_leading") == 1, 20, "it leads again")
+        still(operator, cluster, fleet)
+
+
+def still(operator: OperatorProcess, cluster: Cluster, fleet: list[Watched]) -> None:
+    """At least TICKS ticks of every deployment, without a write."""
+    since, ticks = position(cluster), operator.metric("specpilot_operator_ticks_total")
+    versions = [one.versions() for one in fleet]
+    time.sleep(TICKS * TICK)
+    eventually(
+        lambda: operator.metric("specpilot_operator_ticks_total") >= ticks + TICKS, 30, "ticks went by"
+    )
+    assert writes(cluster, since) == []
+    assert [one.versions() for one in fleet] == versions
