@@ -35,7 +35,7 @@ SCENES = (
     Scene("the evening crowd", 96, "prose"),
     Scene("code again, by many", 48, "code"),
 )
-SCENE_SECONDS = 27.0
+SCENE_SECONDS = 25.0
 MAX_TOKENS, PROMPT_TOKENS = 256, 32
 _READY_SECONDS = 90.0  # until both replicas serve; the profile's own budget is 30
 _ENGINE = "DeepSeek V4-Pro on eight B300, as vLLM published its throughput"

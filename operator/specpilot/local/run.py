@@ -99,6 +99,8 @@ class Local:
             replicas.append(Replica(pod, sd.metadata.namespace, its_ports, machine, self._metrics, self.tell))
         for notice in notices:
             self.tell(notice)
+        if request is not None:
+            self.tell(f"measuring what a step costs before serving, for at most {request.budget:.0f} s")
         return replicas
 
     async def run(self) -> None:
