@@ -59,7 +59,8 @@ def test_a_machine_that_did_not_keep_up_is_told() -> None:
 def test_report_json_has_the_shares_the_changes_and_the_phases() -> None:
     doc = json.loads(json.dumps(record().as_json()))
     assert (doc["oracle_share"], doc["best_fixed_share"], doc["best_fixed_depth"]) == (0.9, 0.8667, 1)
-    (change,) = doc["changes"]
+    assert doc["changes"] == 1
+    (change,) = doc["decisions"]
     assert (change["at"], change["generation"], change["reason"]) == (12.5, 3, "TrafficShift")
     assert change["schedule"] == [{"upTo": 4, "tokens": 3}, {"upTo": 16, "tokens": 1}]
     first, second = doc["phases"]

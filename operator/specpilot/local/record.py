@@ -148,7 +148,8 @@ class Record:
             "busy_share": round(self.busy_share, 4),
             "time_scale": self.time_scale,
             "replicas": self.replicas,
-            "changes": [_change(c, self.started) for c in self.changes],
+            "changes": len(self.changes),
+            "decisions": [_change(c, self.started) for c in self.changes],
             "phases": [self._phase(i, p) for i, p in enumerate(self.played)],
         }
 
