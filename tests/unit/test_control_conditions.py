@@ -132,7 +132,7 @@ def test_what_is_not_known_stays_as_it_was() -> None:
     """A restarted operator has no counters yet: its first status must equal the one before."""
     knowing = replace(
         FINE,
-        speculation=Speculation(3, True, True),
+        speculation=Speculation(depth=3, drafted=True, live=True),
         profile=Finding(Reason.MEASURED),
         tuning=Finding(Reason.HOLDING),
         metrics=Finding(Reason.PROMETHEUS),
