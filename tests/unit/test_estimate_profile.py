@@ -19,7 +19,9 @@ GRID = [point(0, 1, 10), point(0, 16, 13), point(3, 1, 20), point(3, 16, 35), po
 
 
 def ms(prior: CostPrior, k: int, batch: float, context: float | None = None) -> float:
-    return float(prior.seconds(k, batch, context)) * 1e3
+    one = prior.second(k, batch, context)
+    assert float(prior.seconds(k, np.array([batch]), context)[0]) == pytest.approx(one, rel=1e-12)
+    return one * 1e3
 
 
 def test_measured_points_are_exact_and_the_batch_is_linear_between() -> None:

@@ -136,14 +136,19 @@ def materially_differs(a: Memory, b: Memory) -> bool:
         old, new = a.cost.cells.get(key), b.cost.cells.get(key)
         if _grew(old.steps if old else 0.0, new.steps if new else 0.0):
             return True
-        if old and new and abs(math.log(old.mean / new.mean)) > c.MATERIAL_COST and new.steps > c.LEAST_STEPS:
+        if (
+            old
+            and new
+            and abs(math.log(old.mean / new.mean)) > c.MATERIAL_COST
+            and new.steps > c.MATERIAL_COUNT
+        ):
             return True
     return False
 
 
 def _grew(old: float, new: float) -> bool:
     """By a factor that matters, from an amount that does; losing evidence is never worth a write."""
-    return new > c.LEAST_STEPS and new > c.MATERIAL_EVIDENCE * max(old, 1.0)
+    return new > c.MATERIAL_COUNT and new > c.MATERIAL_EVIDENCE * max(old, 1.0)
 
 
 def _steps(rows: Iterable[Any]) -> tuple[Step, ...]:

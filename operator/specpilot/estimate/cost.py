@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from specpilot.estimate import constants as c
 from specpilot.estimate.dispersion import Dispersion
-from specpilot.estimate.process import Posterior, kernel, points
+from specpilot.estimate.process import Evidence, Posterior, kernel, points
 from specpilot.estimate.profile import CostPrior
 from specpilot.estimate.windows import Window
 
@@ -116,20 +116,20 @@ def posterior(memory: CostMemory, prior: CostPrior) -> Posterior:
     expected = np.array([math.log(_expected(prior, k, m)) for (k, _), m in cells.items()])
     weighted = np.array([m.weighted for m in cells.values()])
     seen = points((k for k, _ in cells), (m.batch for m in cells.values()))
-    common, *parts = c.SIGMA_PROFILED if prior.measured else c.SIGMA_GENERIC
-    found: Posterior | None = None
-    for doubt, scale in enumerate(c.SIGMA_SCALES):
-        depth, batch, point = (scale * s for s in parts)
-        trial = Posterior((common, depth, batch, point), seen, precision, weighted - precision @ expected)
-        if found and trial.log_likelihood - found.log_likelihood < c.DOUBT * doubt:
+    first = c.SIGMA_PROFILED if prior.measured else c.SIGMA_GENERIC
+    evidence = Evidence(seen, precision, weighted - precision @ expected)
+    found = Posterior(first, evidence)
+    for scale in c.SIGMA_SCALES:
+        common, depth, batch, point = first
+        trial = Posterior((common, scale * depth, scale * batch, scale * point), evidence)
+        if trial.log_likelihood - found.log_likelihood < c.DOUBT:
             break
         found = trial
-    assert found is not None
     return found
 
 
 def _expected(prior: CostPrior, depth: int, cell: CellMemory) -> float:
-    return float(prior.seconds(depth, cell.batch, cell.context or None))
+    return prior.second(depth, cell.batch, cell.context or None)
 
 
 def _pool(windows: Sequence[Window]) -> dict[Key, CellMemory]:
@@ -203,6 +203,9 @@ def _merged(
         for j in range(i, len(keys)):
             pair = (a_key, keys[j])
             pairs[pair] = pairs.get(pair, 0.0) + float(precision[i, j])
+    if len(cells) > c.MOST_CELLS:
+        most = sorted(cells, key=lambda key: cells[key].steps, reverse=True)[: c.MOST_CELLS]
+        cells = {key: cells[key] for key in sorted(most)}
     kept = {pair: v for pair, v in sorted(pairs.items()) if pair[0] in cells and pair[1] in cells}
     return CostMemory(cells, kept)
 

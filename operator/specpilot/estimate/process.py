@@ -37,21 +37,28 @@ def kernel(sigma: Sigma, x: Floats, y: Floats) -> Floats:
     return np.asarray(everything + depth * near_k + batch * near_b + point * near_k * near_b)
 
 
+class Evidence:
+    """What was seen at n points: `precision` [n, n] and `weighted` = precision @ values [n]."""
+
+    def __init__(self, seen: Floats, precision: Floats, weighted: Floats) -> None:
+        self.seen, self.precision, self.weighted = seen, precision, weighted
+        self.root = np.linalg.cholesky(precision + JITTER * np.eye(len(seen)))
+
+
 class Posterior:
-    """The process given `precision` [n, n] and `weighted` = precision @ values [n] at the points `seen`.
+    """The process given evidence.
 
     `log_likelihood` of the evidence, up to a constant that does not depend on sigma.
     """
 
-    def __init__(self, sigma: Sigma, seen: Floats, precision: Floats, weighted: Floats) -> None:
-        self.sigma, self.seen = sigma, seen
-        count = len(seen)
-        prior = kernel(sigma, seen, seen)
-        root = np.linalg.cholesky(precision + JITTER * np.eye(count))
-        inner = np.linalg.cholesky(np.eye(count) + root.T @ prior @ root)
-        self._factor = np.linalg.solve(inner, root.T)  # F^T
-        self._mean = np.linalg.solve(np.eye(count) + precision @ prior, weighted)
-        self.log_likelihood = float(weighted @ prior @ self._mean / 2 - np.log(np.diag(inner)).sum())
+    def __init__(self, sigma: Sigma, evidence: Evidence) -> None:
+        self.sigma, self.seen, self._root = sigma, evidence.seen, evidence.root
+        one = np.eye(len(self.seen))
+        prior = kernel(sigma, self.seen, self.seen)
+        self._inner = np.linalg.cholesky(one + self._root.T @ prior @ self._root)
+        self._mean = np.linalg.solve(one + evidence.precision @ prior, evidence.weighted)
+        fit = evidence.weighted @ prior @ self._mean
+        self.log_likelihood = float(fit / 2 - np.log(np.diag(self._inner)).sum())
 
     def mean(self, at: Floats) -> Floats:
         """Expected value at each point."""
@@ -59,7 +66,8 @@ class Posterior:
 
     def explained(self, at: Floats) -> Floats:
         """[n, points]: the covariance of points is the prior's less explained^T explained."""
-        return np.asarray(self._factor @ kernel(self.sigma, self.seen, at))
+        seen = self._root.T @ kernel(self.sigma, self.seen, at)
+        return np.asarray(np.linalg.solve(self._inner, seen))
 
     def covariance(self, at: Floats) -> Floats:
         """[points, points]."""

@@ -7,6 +7,8 @@ missing: a profile is usable from its first point on, the generic shape filling 
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right as bisect
 from collections.abc import Sequence
 
 import numpy as np
@@ -29,14 +31,23 @@ def generic(depth: float, batch: Floats | float) -> Floats:
 class Curve:
     """Step time over the batch at one depth and context: knots and what is linear between them."""
 
-    __slots__ = ("knots", "values")
+    __slots__ = ("_ends", "_heights", "knots", "values")
 
     def __init__(self, knots: Floats, values: Floats) -> None:
         self.knots, self.values = knots, values
+        self._ends: list[float] = knots.tolist()
+        self._heights: list[float] = values.tolist()
 
-    def at(self, batch: Floats | float) -> Floats:
+    def at(self, batch: Floats) -> Floats:
         """Seconds at each batch size."""
-        return np.asarray(np.interp(batch, self.knots, self.values))
+        return np.interp(batch, self.knots, self.values)
+
+    def one(self, batch: float) -> float:
+        """Seconds at one batch size: the same, without numpy's cost of a call."""
+        ends, heights = self._ends, self._heights
+        high = min(max(bisect(ends, batch), 1), len(ends) - 1)
+        share = (min(max(batch, ends[0]), ends[-1]) - ends[high - 1]) / (ends[high] - ends[high - 1])
+        return heights[high - 1] + share * (heights[high] - heights[high - 1])
 
 
 class CostPrior:
@@ -45,7 +56,7 @@ class CostPrior:
     def __init__(self, points: Sequence[ProfilePoint]) -> None:
         contexts: dict[int, dict[int, dict[int, float]]] = {}
         for p in points:
-            if p.seconds > 0 and np.isfinite(p.seconds) and p.batch > 0:
+            if 0 < p.seconds < math.inf and p.batch > 0:
                 contexts.setdefault(p.context, {}).setdefault(p.tokens, {})[p.batch] = p.seconds
         self._lengths = sorted(contexts)
         self._curves = {
@@ -58,18 +69,31 @@ class CostPrior:
         """Whether there is any point."""
         return bool(self._lengths)
 
-    def seconds(self, depth: int, batch: Floats | float, context: float | None) -> Floats:
+    def seconds(self, depth: int, batches: Floats, context: float | None) -> Floats:
         """Step time at each batch; the longest measured context where `context` is None."""
         if not self._lengths:
-            return generic(depth, batch)
+            return generic(depth, batches)
+        low, high, share = self._around(context)
+        above = self._curve(high, depth).at(batches)
+        return above if low == high else (1 - share) * self._curve(low, depth).at(batches) + share * above
+
+    def second(self, depth: int, batch: float, context: float | None) -> float:
+        """`seconds` at one batch."""
+        if not self._lengths:
+            return float(generic(depth, batch))
+        low, high, share = self._around(context)
+        above = self._curve(high, depth).one(batch)
+        return above if low == high else (1 - share) * self._curve(low, depth).one(batch) + share * above
+
+    def _around(self, context: float | None) -> tuple[int, int, float]:
+        """The measured lengths on both sides of a context, and its place between them."""
         lengths = self._lengths
         at = lengths[-1] if context is None else min(max(context, lengths[0]), lengths[-1])
-        high = next(i for i, x in enumerate(lengths) if x >= at)
-        above = self._curve(lengths[high], depth).at(batch)
-        if lengths[high] == at:
-            return above
-        share = (at - lengths[high - 1]) / (lengths[high] - lengths[high - 1])
-        return (1 - share) * self._curve(lengths[high - 1], depth).at(batch) + share * above
+        high = next(x for x in lengths if x >= at)
+        if high == at:
+            return high, high, 1.0
+        low = lengths[lengths.index(high) - 1]
+        return low, high, (at - low) / (high - low)
 
     def _curve(self, length: int, depth: int) -> Curve:
         curve = self._curves.get((length, depth))

@@ -118,7 +118,10 @@ def learn(memory: SurvivalMemory, windows: Iterable[Window]) -> tuple[SurvivalMe
     dispersion = memory.dispersion
     if z:
         dispersion = dispersion.after(z * z, c.DISPERSION_RANGE, c.DISPERSION_FIRST_WINDOWS)
-    keep = 0.5 ** (max(w.seconds for w in windows) / c.SURVIVAL_HALF_LIFE)
+    faded = max(w.seconds for w in windows) / c.SURVIVAL_HALF_LIFE
+    # What is hardly drafted fades with what is seen of it rather than with time: exploring it is dear.
+    seen = [max(d / max(drafted), c.RARELY_SEEN) for d in drafted]
+    keep = tuple(0.5 ** (faded * s) for s in seen)
     return (
         SurvivalMemory(
             _add(memory.drafted, drafted, keep),
@@ -145,8 +148,8 @@ def _pool(rows: Iterable[tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(total)
 
 
-def _add(old: tuple[float, ...], new: tuple[float, ...], keep: float) -> tuple[float, ...]:
-    return tuple(keep * _at(old, j) + _at(new, j) for j in range(max(len(old), len(new))))
+def _add(old: tuple[float, ...], new: tuple[float, ...], keep: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(_at(keep, j, 1.0) * _at(old, j) + _at(new, j) for j in range(max(len(old), len(new))))
 
 
 def _rate(memory: SurvivalMemory, j: int) -> float:
