@@ -56,7 +56,6 @@ def test_one_object_becomes_everything_that_serves(flash: Watched) -> None:
         ("ServiceAccount", "flash"),
         ("PodDisruptionBudget", "flash"),
         ("ConfigMap", "flash-schedule"),
-        ("ConfigMap", "flash-tuner"),
     }
     uid = flash.body()["metadata"]["uid"]
     owners = {child["metadata"]["ownerReferences"][0]["uid"] for child in flash.children().values()}

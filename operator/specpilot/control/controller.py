@@ -21,7 +21,7 @@ from specpilot.control.reconcile import Reconciler
 from specpilot.control.retune import Retuner
 from specpilot.control.rollout import life_of
 from specpilot.control.store import Key, Store
-from specpilot.control.sync import resync
+from specpilot.control.sync import first_sync, resync
 from specpilot.control.telemetry import Telemetry
 from specpilot.metrics.source import Metrics
 from specpilot.plan.fingerprint import fingerprint
@@ -64,6 +64,8 @@ class Controller:
 
     async def work(self) -> None:
         """Everything that writes; runs until cancelled, and only while this replica leads."""
+        # The leader before may have written what the watches have not brought here yet.
+        await first_sync(self._cluster, self._store, self._kinds, self._config.watch_namespaces)
         self._telemetry.leading.set(1)
         self.changed(set(self._store.mains()))
         try:

@@ -12,7 +12,6 @@ from specpilot.control.rollout import Trouble
 from specpilot.control.step import Evidence
 from specpilot.decide.memory import Memory
 from specpilot.decide.tuner import Settings
-from specpilot_engine.protocol import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +40,8 @@ class Live:
     parsed: Parsed | None = None
     settings: tuple[str, Settings] | None = None  # by the parsed version: the graph map takes a moment
     evidence: Evidence | None = None  # None until the tuner's ConfigMap has been read
-    persisted: Memory = field(default_factory=Memory)
+    persisted: Memory | None = None  # None until the schedule in force has been noted once
     persisted_at: float = float("-inf")  # monotonic
-    recommended: tuple[Step, ...] = ()
     choice: Choice | None = None
     identity: Identity | None = None
     due_at: float = 0.0  # monotonic

@@ -13,15 +13,11 @@ from specpilot.api.validate import Severity, problems, validate
 from specpilot.api.vocabulary import ENGINE_CONTAINER, LABEL_COMPONENT, Reason
 from specpilot.control.live import Parsed
 from specpilot.control.rollout import Trouble, is_ready
-from specpilot.decide.memory import Memory
-from specpilot.plan import names
 from specpilot.plan.labels import SERVING
 from specpilot.plan.problems import problems as rendering_problems
 from specpilot_engine.protocol import SCHEDULE_KEY, Schedule, ScheduleError, parse_schedule
 
 Body = dict[str, Any]
-
-MEMORY_KEY, RECOMMENDED_KEY = "memory.json", "recommended.json"  # of the tuner's ConfigMap
 
 
 def parse(body: Body) -> Parsed:
@@ -29,7 +25,8 @@ def parse(body: Body) -> Parsed:
     older than a rule."""
     version = version_of(body)
     try:
-        sd = SpeculativeDeployment.parse(body)
+        # Without the status: it changes with each of our writes, and must never make a spec unreadable.
+        sd = SpeculativeDeployment.parse({k: v for k, v in body.items() if k != "status"})
     except ValidationError as e:
         message = "; ".join(p.message for p in problems(body)) or str(e)
         return Parsed(version, None, Trouble(Reason.INVALID_SPEC, message))
@@ -71,16 +68,6 @@ def last_generation(config_map: Body | None, body: Body) -> int:
 def fits(schedule: Schedule, depths: Sequence[int]) -> bool:
     """Whether an engine with these candidates can run every depth of a schedule."""
     return all(step.tokens in depths for step in schedule.steps)
-
-
-def memory_in(config_map: Body | None) -> Memory:
-    """The tuner's memory; an empty one whose note says why where it cannot be read."""
-    text = ((config_map or {}).get("data") or {}).get(MEMORY_KEY)
-    return Memory.from_json(text) if isinstance(text, str) else Memory()
-
-
-def tuner_map_name(sd: SpeculativeDeployment) -> str:
-    return names.tuner_config_map(sd.metadata.name)
 
 
 def component(pod: Body) -> str:

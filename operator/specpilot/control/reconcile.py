@@ -22,6 +22,7 @@ from specpilot.control import read
 from specpilot.control.acknowledge import Acknowledgements, Following
 from specpilot.control.clock import timestamp
 from specpilot.control.conditions import Facts, Finding
+from specpilot.control.keep import memory_in
 from specpilot.control.live import Live, Refused
 from specpilot.control.measuring import Gathered, Measuring
 from specpilot.control.observe import confirmed
@@ -94,8 +95,7 @@ class Reconciler:
             live.parsed = read.parse(body)
         if live.evidence is None:
             config_map = self._store.get("ConfigMap", key[0], names.tuner_config_map(key[1]))
-            memory = read.memory_in(config_map)
-            live.evidence, live.persisted = Evidence(memory), memory
+            live.evidence = Evidence(memory_in(config_map))
             if config_map is not None:
                 live.persisted_at = time.monotonic()
         return live

@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from specpilot.api.base import API_VERSION, seconds
+from specpilot.api.base import seconds
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.api.status import LastDecision
 from specpilot.api.vocabulary import Reason
@@ -22,6 +22,7 @@ from specpilot.control import read
 from specpilot.control.acknowledge import target_of
 from specpilot.control.clock import timestamp
 from specpilot.control.conditions import Finding
+from specpilot.control.keep import keep
 from specpilot.control.live import Live
 from specpilot.control.observe import drafting, from_profile, tuning
 from specpilot.control.reconcile import Reconciler
@@ -29,14 +30,13 @@ from specpilot.control.status import summary
 from specpilot.control.step import Evidence, Taken, forget, step
 from specpilot.control.store import Key, Store
 from specpilot.control.telemetry import Telemetry
-from specpilot.decide.memory import Memory, materially_differs
+from specpilot.decide.tuner import Decision, Settings
 from specpilot.estimate.counters import Counters
 from specpilot.metrics.scrape import PodKey, Target
 from specpilot.metrics.source import Metrics, Reading, availability
 from specpilot.plan import names
 from specpilot.plan.arguments import live_support
-from specpilot.plan.labels import labels
-from specpilot_engine.protocol import Schedule
+from specpilot_engine.protocol import ProfilePoint, Schedule
 
 log = structlog.get_logger(__name__)
 Body = dict[str, Any]
@@ -94,7 +94,7 @@ class Retuner:
             sd = live.parsed.sd if live.parsed else None
             config_map = self._store.get("ConfigMap", key[0], names.schedule_config_map(key[1]))
             schedule = read.schedule_in(config_map)
-            if now < live.due_at or sd is None or schedule is None or not live_support(sd.spec)[0]:
+            if now < live.due_at or sd is None or schedule is None:
                 continue
             live.due_at = now + seconds(sd.spec.tuning.interval)
             found.append(Due(key, body, sd, live, schedule, self._targets(key, sd)))
@@ -121,14 +121,14 @@ class Retuner:
 
     async def _step(self, due: Due, reading: Reading) -> None:
         live, sd = due.live, due.sd
-        mode = sd.spec.tuning.mode
+        mode = sd.spec.tuning.mode if live_support(sd.spec)[0] else "Observe"
         to = self._reconciler.settings(live, sd, due.schedule)
         if mode != "Apply":
             # Exploring costs goodput, which only a schedule that may change can earn back.
             to = replace(to, exploration_price=0.0)
         counters = self._counters(due, reading)
-        before = forget(live.evidence or Evidence(), [target.key for target in due.targets])
         points = live.choice.points if live.choice else ()
+        before = forget(self._noted(live, points, to), [target.key for target in due.targets])
         taken = step(before, counters, points, to, mode == "Apply", time.time())
         live.evidence = taken.evidence
         shown = (live.tuning, live.metrics, live.speculation)
@@ -140,11 +140,20 @@ class Retuner:
             await self._publish(due, taken, taken.schedule)
         elif mode == "Recommend" and taken.decision.steps_changed:
             self._recommend(due, taken)
-        await self._persist(due)
+        await keep(self._cluster, self._store, sd, live, self._config.persist)
         self._telemetry.show(due.key, None, taken.decision.predicted_gain)
         if shown != (live.tuning, live.metrics, live.speculation) or live.decision is not None:
             self._changed({due.key})
         self._reconciler.acknowledgements.follow(due.key)
+
+    def _noted(self, live: Live, points: Sequence[ProfilePoint], to: Settings) -> Evidence:
+        """The evidence, which at first learns what is in force: an operator that died between writing a
+        schedule and keeping its memory must not come back with something to write."""
+        evidence = live.evidence or Evidence()
+        if live.persisted is None:
+            evidence = step(evidence, {}, points, to, False, time.time()).evidence
+            live.persisted = evidence.memory
+        return evidence
 
     def _counters(self, due: Due, reading: Reading) -> Mapping[PodKey, Counters]:
         pods = {t.key: reading.pods[t.key] for t in due.targets if t.key in reading.pods}
@@ -160,7 +169,7 @@ class Retuner:
         untold = due.live.decision
         if decision.steps_changed:
             # Before the write: its event may have the status written before we go on.
-            due.live.decision = _told(taken, decision.reason)
+            due.live.decision = _told(decision, decision.reason)
         try:
             self._store.put(await self._cluster.apply(body))
         except ClusterError:
@@ -183,50 +192,22 @@ class Retuner:
         await self._events.say(due.body, "Normal", decision.reason, text, time.time())
 
     def _recommend(self, due: Due, taken: Taken) -> None:
-        """Told once for each schedule that would be better, not with every tick that still thinks so."""
-        if due.live.recommended != taken.decision.steps:
-            due.live.recommended = taken.decision.steps
-            due.live.decision = _told(taken, Reason.RECOMMENDED)
-
-    async def _persist(self, due: Due) -> None:
-        """The tuner's memory, where losing it would matter: at once what goes with a change of schedule, and
-        evidence alone now and then, since it grows for as long as there is traffic."""
-        live, now = due.live, time.monotonic()
-        assert live.evidence is not None
-        memory = live.evidence.memory
-        present = self._store.get("ConfigMap", due.key[0], names.tuner_config_map(due.key[1]))
-        owners = (present or {}).get("metadata", {}).get("ownerReferences") or []
-        # One that is gone, or of a predecessor of the same name, keeps nothing for us.
-        kept = live.persisted if any(o.get("uid") == live.uid for o in owners) else Memory()
-        changed = (memory.steps, memory.exploration, memory.shift) != (
-            kept.steps,
-            kept.exploration,
-            kept.shift,
-        )
-        rested = now - live.persisted_at >= self._config.persist
-        if not materially_differs(memory, kept) or not (changed or rested):
-            return
-        owner = {"apiVersion": API_VERSION, "kind": due.sd.kind, "name": due.key[1], "uid": live.uid}
-        body = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {
-                "name": names.tuner_config_map(due.key[1]),
-                "namespace": due.key[0],
-                "labels": labels(due.sd, "tuner"),
-                "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
-            },
-            "data": {read.MEMORY_KEY: memory.to_json()},
-        }
-        self._store.put(await self._cluster.apply(body))
-        live.persisted, live.persisted_at = memory, now
+        """Told once for each schedule that would be better, not with every tick or operator that still
+        thinks so."""
+        decision = taken.decision
+        text = f"depths {summary(due.schedule.steps)} → {summary(decision.steps)}"
+        last = (due.body.get("status") or {}).get("lastDecision") or {}
+        known = last.get("reason") == Reason.RECOMMENDED and str(last.get("message")).startswith(f"{text}:")
+        if not known:
+            told = replace(decision, message=f"{text}: {decision.message}")
+            due.live.decision = _told(told, Reason.RECOMMENDED)
 
 
-def _told(taken: Taken, reason: Reason) -> LastDecision:
-    gain = taken.decision.predicted_gain
+def _told(decision: Decision, reason: Reason) -> LastDecision:
+    gain = decision.predicted_gain
     return LastDecision(
         time=timestamp(time.time()),
         reason=reason,
-        message=taken.decision.message,
+        message=decision.message,
         predicted_gain=None if gain is None else f"{gain:.3f}",
     )

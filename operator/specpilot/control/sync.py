@@ -58,7 +58,8 @@ async def resync(
 async def first_sync(
     cluster: Cluster, store: Store, kinds: Sequence[Kind], namespaces: Sequence[str]
 ) -> None:
-    """`resync`, until it works: an API server that is away, or CRDs that come later, are waited for."""
+    """`resync` before anything else, until it works: an API server that is away, or CRDs that come later,
+    are waited for."""
     said = ""
     while True:
         try:

@@ -1,0 +1,61 @@
+"""The tuner's memory in its ConfigMap: what a restart would otherwise lose."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from specpilot.api.base import API_VERSION
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.cluster.client import Cluster
+from specpilot.control.live import Live
+from specpilot.control.store import Store
+from specpilot.decide.memory import Memory, materially_differs
+from specpilot.plan.labels import labels
+from specpilot.plan.names import tuner_config_map
+
+Body = dict[str, Any]
+
+MEMORY_KEY = "memory.json"
+COMPONENT = "tuner"
+
+
+def memory_in(config_map: Body | None) -> Memory:
+    """The memory that a ConfigMap holds; an empty one whose note says why where it cannot be read."""
+    text = ((config_map or {}).get("data") or {}).get(MEMORY_KEY)
+    return Memory.from_json(text) if isinstance(text, str) else Memory()
+
+
+async def keep(cluster: Cluster, store: Store, sd: SpeculativeDeployment, live: Live, every: float) -> None:
+    """Write it where losing it would matter: at once what goes with a change of schedule, and evidence
+    alone at most `every` so many seconds, since it grows for as long as there is traffic.
+
+    Raises ClusterError.
+    """
+    assert live.evidence is not None
+    memory, kept, now = live.evidence.memory, live.persisted or Memory(), time.monotonic()
+    namespace, name = sd.key[0], tuner_config_map(sd.metadata.name)
+    present = store.get("ConfigMap", namespace, name)
+    owners = (present or {}).get("metadata", {}).get("ownerReferences") or []
+    orphan = present is not None and not any(o.get("uid") == live.uid for o in owners)
+    due = _decided(memory) != _decided(kept) or now - live.persisted_at >= every
+    if not orphan and not (due and materially_differs(memory, kept)):
+        return
+    owner = {"apiVersion": API_VERSION, "kind": sd.kind, "name": sd.metadata.name, "uid": live.uid}
+    body = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": labels(sd, COMPONENT),
+            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+        },
+        "data": {MEMORY_KEY: memory.to_json()},
+    }
+    store.put(await cluster.apply(body))
+    live.persisted, live.persisted_at = memory, now
+
+
+def _decided(memory: Memory) -> tuple[object, ...]:
+    return memory.steps, memory.exploration, memory.shift
