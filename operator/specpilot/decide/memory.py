@@ -60,7 +60,9 @@ class Memory:
                         [*key, *_short((m.steps, m.seconds, m.requests, m.context, m.weighted))]
                         for key, m in self.cost.cells.items()
                     ],
-                    "precision": _pairs_json(self.cost),
+                    "precision": [
+                        [float(f"{v:.9g}") for v in row[: i + 1]] for i, row in enumerate(self.cost.precision)
+                    ],
                     "dispersion": _short((self.cost.dispersion.value, self.cost.dispersion.windows)),
                 },
                 "load": _load_json(self.load),
@@ -170,12 +172,6 @@ def _numbers(values: Iterable[Any], low: float = 0.0, high: float = math.inf) ->
     return tuple(_number(v, low, high) for v in values)
 
 
-def _pairs_json(cost: CostMemory) -> list[list[float]]:
-    """Rows of (cell, cell, precision) by index; seven digits, so that the matrix stays positive."""
-    index = {key: i for i, key in enumerate(cost.cells)}
-    return [[index[a], index[b], float(f"{v:.9g}")] for (a, b), v in cost.precision.items()]
-
-
 def _cost(doc: Mapping[str, Any]) -> CostMemory:
     cells = {}
     for k, edge, *values, weighted in doc["cells"]:
@@ -183,10 +179,13 @@ def _cost(doc: Mapping[str, Any]) -> CostMemory:
         if min(steps, seconds, requests) <= 0 or not math.isfinite(weighted):
             raise ValueError("a cell has no steps")
         cells[int(k), int(edge)] = CellMemory(steps, seconds, requests, context, float(weighted))
-    keys = list(cells)
-    precision = {(keys[int(i)], keys[int(j)]): float(v) for i, j, v in doc["precision"]}
-    if not all(map(math.isfinite, precision.values())):
+    lower = [[float(v) for v in row] for row in doc["precision"]]
+    if [len(row) for row in lower] != list(range(1, len(cells) + 1)):
+        raise ValueError("the precision does not match the cells")
+    if not all(math.isfinite(v) for row in lower for v in row):
         raise ValueError("a precision is not a number")
+    count = range(len(lower))
+    precision = tuple(tuple(lower[max(i, j)][min(i, j)] for j in count) for i in count)
     return CostMemory(cells, precision, _dispersion(doc["dispersion"], *c.COST_DISPERSION_RANGE))
 
 

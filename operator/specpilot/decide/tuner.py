@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +77,7 @@ def initial_schedule(profile: Sequence[ProfilePoint], settings: Settings) -> tup
     With a profile, what pays at the survival of no traffic in particular; without, the smallest depth
     above 0, which costs little where it is wrong.
     """
-    prior = CostPrior(profile)
+    prior = _prior(tuple(profile))
     land = _landscape(Memory(), prior, settings)
     reference = np.zeros(settings.max_batch, np.intp)
     if prior.measured:
@@ -104,12 +105,16 @@ def tune(
     """
     memory = _note_in_force(memory, settings, now)
     windows = [w for w in windows if w.cells]
-    prior = CostPrior(profile)
+    prior = _prior(tuple(profile))
     if not windows:
         text = "no decoding was seen since the last look, so the schedule holds"
         return memory, _hold(settings, Reason.WAITING_FOR_EVIDENCE, text)
     memory = _learn(memory, windows, prior, now)
     return memory, _decide(memory, prior, settings, now)
+
+
+# A profile is the same at every tick.
+_prior = lru_cache(maxsize=64)(CostPrior)
 
 
 def _note_in_force(memory: Memory, settings: Settings, now: float) -> Memory:

@@ -43,7 +43,7 @@ COST_SHIFT = 0.08  # log; smaller shifts are left to forgetting
 CONTRAST_Z = 5.5  # depths this far from memory against each other are a shift
 CARRY_COST = 0.05  # share of the evidence that is left when depths moved against each other
 LEAST_STEPS = 8.0  # clean steps of a cell before it takes part in a test
-MOST_CELLS = 32  # remembered, those with most evidence
+MOST_CELLS = 24  # remembered, those with most evidence
 FORGOTTEN_STEPS = 0.5  # a cell with less evidence is dropped
 
 # Load

@@ -51,14 +51,14 @@ class CellMemory:
 
 @dataclass(frozen=True, slots=True)
 class CostMemory:
-    """Cells seen live, the precision of what they say (symmetric, once per pair), and their noise.
+    """Cells seen live, the precision of what they say (a symmetric matrix in their order), and their noise.
 
     `dispersion` is the measured variance of differences within windows over the assumed one; `last_z`
     the newest window's distance from memory as a whole.
     """
 
     cells: Mapping[Key, CellMemory] = field(default_factory=dict)
-    precision: Mapping[tuple[Key, Key], float] = field(default_factory=dict)
+    precision: tuple[tuple[float, ...], ...] = ()
     dispersion: Dispersion = FIRST_DISPERSION
     last_z: float = 0.0
 
@@ -108,11 +108,7 @@ def learn(
 
 def posterior(memory: CostMemory, prior: CostPrior) -> Posterior:
     """The process given what was seen live, the prior trusted as far as the evidence bears it out."""
-    cells = memory.cells
-    index = {key: i for i, key in enumerate(cells)}
-    precision = np.zeros((len(cells), len(cells)))
-    for (a, b), value in memory.precision.items():
-        precision[index[a], index[b]] = precision[index[b], index[a]] = value
+    cells, precision = memory.cells, _matrix(memory.precision)
     expected = np.array([math.log(_expected(prior, k, m)) for (k, _), m in cells.items()])
     weighted = np.array([m.weighted for m in cells.values()])
     seen = points((k for k, _ in cells), (m.batch for m in cells.values()))
@@ -161,56 +157,62 @@ def _precision(noise: Floats) -> Floats:
 
 def _moved(memory: CostMemory, common: float) -> CostMemory:
     """The same evidence with every step time `common` longer in log: what differences say is kept."""
-    rows = dict.fromkeys(memory.cells, 0.0)
-    for (a, b), value in memory.precision.items():
-        rows[a] += value
-        if a != b:
-            rows[b] += value
+    rows = _matrix(memory.precision).sum(axis=1)
     cells = {
-        key: CellMemory(
-            m.steps, m.seconds * math.exp(common), m.requests, m.context, m.weighted + rows[key] * common
-        )
-        for key, m in memory.cells.items()
+        key: replace(m, seconds=m.seconds * math.exp(common), weighted=m.weighted + float(row) * common)
+        for (key, m), row in zip(memory.cells.items(), rows, strict=True)
     }
-    return CostMemory(cells, memory.precision)
+    return replace(memory, cells=cells)
 
 
 def _merged(
-    memory: CostMemory,
-    seen: Mapping[Key, CellMemory],
-    precision: Floats,
-    logs: Floats,
-    keep: float,
+    memory: CostMemory, seen: Mapping[Key, CellMemory], precision: Floats, logs: Floats, keep: float
 ) -> CostMemory:
-    cells: dict[Key, CellMemory] = {}
-    weighted = dict(zip(seen, precision @ logs, strict=True))
-    for key in sorted(memory.cells.keys() | seen.keys()):
-        a, b = memory.cells.get(key), seen.get(key)
-        old = (
-            (a.steps * keep, a.seconds * keep, a.requests * keep, a.context, a.weighted * keep)
-            if a
-            else _NONE
-        )
-        new = (b.steps, b.seconds, b.requests, b.context, weighted[key]) if b else _NONE
-        if old[0] + new[0] < c.FORGOTTEN_STEPS:
-            continue
-        known = [(r, x) for _, _, r, x, _ in (old, new) if x > 0]
-        context = sum(r * x for r, x in known) / sum(r for r, _ in known) if known else 0.0
-        cells[key] = CellMemory(old[0] + new[0], old[1] + new[1], old[2] + new[2], context, old[4] + new[4])
-    pairs = {pair: value * keep for pair, value in memory.precision.items()}
-    keys = list(seen)
-    for i, a_key in enumerate(keys):
-        for j in range(i, len(keys)):
-            pair = (a_key, keys[j])
-            pairs[pair] = pairs.get(pair, 0.0) + float(precision[i, j])
-    if len(cells) > c.MOST_CELLS:
-        most = sorted(cells, key=lambda key: cells[key].steps, reverse=True)[: c.MOST_CELLS]
-        cells = {key: cells[key] for key in sorted(most)}
-    kept = {pair: v for pair, v in sorted(pairs.items()) if pair[0] in cells and pair[1] in cells}
-    return CostMemory(cells, kept)
+    """Old evidence faded by `keep`, and a window's."""
+    keys = sorted(memory.cells.keys() | seen.keys())
+    total, weighted = np.zeros((len(keys), len(keys))), np.zeros(len(keys))
+    place = {key: i for i, key in enumerate(keys)}
+    for evidence, its_precision, its_weighted in (
+        (memory.cells, keep * _matrix(memory.precision), [keep * m.weighted for m in memory.cells.values()]),
+        (seen, precision, precision @ logs),
+    ):
+        at = [place[key] for key in evidence]
+        total[np.ix_(at, at)] += its_precision
+        weighted[at] += its_weighted
+    cells = {key: _sum(memory.cells.get(key), seen.get(key), keep) for key in keys}
+    return _limited(cells, total, weighted)
 
 
-_NONE = (0.0, 0.0, 0.0, 0.0, 0.0)
+def _sum(a: CellMemory | None, b: CellMemory | None, keep: float) -> CellMemory:
+    if a is None or b is None:
+        m, share = (b, 1.0) if a is None else (a, keep)
+        assert m is not None
+        return replace(m, steps=m.steps * share, seconds=m.seconds * share, requests=m.requests * share)
+    requests = a.requests * keep + b.requests
+    known = [(r, x) for r, x in ((a.requests * keep, a.context), (b.requests, b.context)) if x > 0]
+    context = sum(r * x for r, x in known) / sum(r for r, _ in known) if known else 0.0
+    return CellMemory(a.steps * keep + b.steps, a.seconds * keep + b.seconds, requests, context)
+
+
+def _matrix(rows: Sequence[Sequence[float]]) -> Floats:
+    return np.array(rows, float).reshape(len(rows), len(rows))
+
+
+def _limited(cells: Mapping[Key, CellMemory], precision: Floats, weighted: Floats) -> CostMemory:
+    """Without cells that hardly count; what they say about the others stays (the Schur complement)."""
+    keys = list(cells)
+    most = sorted(keys, key=lambda key: cells[key].steps, reverse=True)[: c.MOST_CELLS]
+    kept = {key for key in most if cells[key].steps >= c.FORGOTTEN_STEPS}
+    stay = [i for i, key in enumerate(keys) if key in kept]
+    go = [i for i, key in enumerate(keys) if key not in kept]
+    if go:
+        through = precision[np.ix_(stay, go)] @ np.linalg.pinv(precision[np.ix_(go, go)], hermitian=True)
+        weighted = weighted[stay] - through @ weighted[go]
+        precision = precision[np.ix_(stay, stay)] - through @ precision[np.ix_(go, stay)]
+    left = {
+        keys[i]: replace(cells[keys[i]], weighted=w) for i, w in zip(stay, weighted.tolist(), strict=True)
+    }
+    return CostMemory(left, tuple(map(tuple, precision.tolist())))
 
 
 class Costs:

@@ -20,7 +20,6 @@ from specpilot.estimate import constants as c
 
 Floats = NDArray[np.float64]
 Sigma = tuple[float, float, float, float]  # deviations: all, depth, batch, point
-JITTER = 1e-9
 
 
 def points(depths: Iterable[int], batches: Iterable[float]) -> Floats:
@@ -42,7 +41,9 @@ class Evidence:
 
     def __init__(self, seen: Floats, precision: Floats, weighted: Floats) -> None:
         self.seen, self.precision, self.weighted = seen, precision, weighted
-        self.root = np.linalg.cholesky(precision + JITTER * np.eye(len(seen)))
+        # By eigenvalues: rounding, or a file somebody edited, may have left some below zero.
+        values, vectors = np.linalg.eigh(precision)
+        self.root = vectors * np.sqrt(np.maximum(values, 0.0))
 
 
 class Posterior:
