@@ -103,7 +103,7 @@ class OperatorProcess:
         settings = {
             "namespace": NAMESPACE,
             "tick": "500ms",
-            "lease": {"duration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
+            "lease": {"duration": "8s", "renewDeadline": "6s", "retryPeriod": "500ms"},
             "ports": {"health": self._health, "metrics": free_ports(1)[0]},
             "logLevel": "info",
             **config,

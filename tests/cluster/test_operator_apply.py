@@ -45,7 +45,7 @@ def child(owner: Body, kind: str, api_version: str, name: str = "flash", **conte
         "labels": LABELS,
         "ownerReferences": [{**reference, "controller": True}],
     }
-    return {"apiVersion": api_version, "kind": kind, "metadata": meta, **content}
+    return stamped({"apiVersion": api_version, "kind": kind, "metadata": meta, **content})
 
 
 def config(owner: Body, name: str = "flash-schedule", **data: str) -> Body:
@@ -126,7 +126,7 @@ async def test_what_somebody_else_changed_is_put_right(
     )
     assert await applied(api, owner, plan) == ["Deployment"]
     (present,) = (await observed(api, plan)).values()
-    assert is_current(stamped(plan), present)
+    assert is_current(plan, present)
 
 
 async def test_what_others_added_stays(api: Cluster, owner: Body, cluster: clusters.Cluster) -> None:

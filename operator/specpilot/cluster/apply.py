@@ -11,7 +11,6 @@ from specpilot.cluster.client import Cluster
 from specpilot.cluster.errors import Invalid
 from specpilot.cluster.kinds import DEPLOYMENT, JOB, kind_of
 from specpilot.cluster.ownership import is_current
-from specpilot.plan.hashing import stamped
 
 Body = dict[str, Any]
 Ref: TypeAlias = tuple[str, str]
@@ -45,12 +44,11 @@ async def apply_plan(
 ) -> Outcome:
     """Server-side apply of what differs, in the plan's order, then deletion of what it no longer has.
 
-    `observed` holds the cached children of one owner; those in `keep` are managed elsewhere and left
-    alone. Raises ClusterError: InvalidPodTemplate before anything has been changed, Invalid when an
-    object of the wanted name belongs to somebody else.
+    `desired` bodies carry their own hash (plan.hashing.stamped). `observed` holds the cached children of
+    one owner; those in `keep` are managed elsewhere and left alone. Raises ClusterError: InvalidPodTemplate
+    before anything has been changed, Invalid when an object of the wanted name belongs to somebody else.
     """
-    wanted = [stamped(body) for body in desired]
-    stale = [body for body in wanted if _differs(body, observed.get(ref(body)))]
+    stale = [body for body in desired if _differs(body, observed.get(ref(body)))]
     outcome = Outcome()
     found = {ref(body): await _adoptable(cluster, body, observed, owner_uid) for body in stale}
     stale = [body for body in stale if _differs(body, found[ref(body)])]
@@ -64,7 +62,7 @@ async def apply_plan(
             await _delete(cluster, old, outcome)
         else:
             outcome.applied.append(await cluster.apply(body))
-    names = {ref(body) for body in wanted} | set(keep)
+    names = {ref(body) for body in desired} | set(keep)
     for key, body in observed.items():
         if key not in names and _owned(body, owner_uid) and not body["metadata"].get("deletionTimestamp"):
             await _delete(cluster, body, outcome)
