@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from specpilot.api.objects import SpeculativeDeployment
@@ -51,3 +52,4 @@ class Live:
     undrafted: int = 0  # ticks in a row with traffic at a depth above 0 and no draft
     decision: LastDecision | None = None  # not yet in the status
     refused: Refused | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # of whoever writes the schedule

@@ -78,7 +78,8 @@ class Reconciler:
             if live.parsed.sd is None:
                 await self._refuse(key, body, live)
             else:
-                await self._serve(self._gather(key, body, live, live.parsed.sd))
+                async with live.lock:
+                    await self._serve(self._gather(key, body, live, live.parsed.sd))
         except NotFound as e:
             if self._store.main(key) is body:
                 raise Retry(e.message) from None
@@ -229,9 +230,11 @@ class Reconciler:
             metrics=live.metrics,
         )
         spoken = (schedule, acknowledged) if drafts else None
-        status = status_of(sd, facts, spoken, choice, live.decision, timestamp(time.time()))
+        decision = live.decision
+        status = status_of(sd, facts, spoken, choice, decision, timestamp(time.time()))
         await self._write(g.body, sd.status, status)
-        live.decision = None
+        if live.decision is decision:  # a tick may have decided anew meanwhile
+            live.decision = None
         self._telemetry.show(g.key, facts.speculation.depth, None)
 
     async def _refuse(self, key: Key, body: Body, live: Live) -> None:

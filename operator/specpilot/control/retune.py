@@ -137,7 +137,8 @@ class Retuner:
         if mode == "Apply" and taken.schedule is None:
             taken = from_profile(taken, live.choice, to)
         if taken.schedule is not None:
-            await self._publish(due, taken, taken.schedule)
+            async with live.lock:
+                await self._publish(due, taken, taken.schedule)
         elif mode == "Recommend" and taken.decision.steps_changed:
             self._recommend(due, taken)
         await keep(self._cluster, self._store, sd, live, self._config.persist)
@@ -165,6 +166,9 @@ class Retuner:
     async def _publish(self, due: Due, taken: Taken, schedule: Schedule) -> None:
         """The ConfigMap first: from then on the schedule is the one in force, whatever fails after."""
         decision = taken.decision
+        config_map = self._store.get("ConfigMap", due.key[0], names.schedule_config_map(due.key[1]))
+        if read.schedule_in(config_map) != due.schedule:
+            return  # a reconcile has replaced what this was decided on
         body = self._reconciler.schedule_body(due.sd, schedule)
         untold = due.live.decision
         if decision.steps_changed:
