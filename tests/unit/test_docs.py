@@ -1,0 +1,45 @@
+"""What the documentation lists is what the code has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from specpilot.api.vocabulary import Condition, Reason
+from specpilot.config import Config, PrometheusEndpoint
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def names(page: str) -> set[str]:
+    """Every word in code style on a page."""
+    return set(re.findall(r"`([A-Za-z.]+)`", (ROOT / "docs" / page).read_text()))
+
+
+@pytest.mark.parametrize("kind", [Condition, Reason])
+def test_every_condition_and_reason_is_explained(kind: type[Condition] | type[Reason]) -> None:
+    assert {str(value) for value in kind} <= names("status.md")
+
+
+def test_every_setting_of_the_operator_is_explained() -> None:
+    settings = {
+        f"{name}.{inner}" if hasattr(field.annotation, "model_fields") else name
+        for name, field in ((f.alias or n, f) for n, f in Config.model_fields.items())
+        for inner in (
+            [f.alias for f in field.annotation.model_fields.values()]  # type: ignore[union-attr]
+            if hasattr(field.annotation, "model_fields")
+            else [""]
+        )
+    }
+    assert settings <= names("configuration.md")
+    assert {f.alias for f in PrometheusEndpoint.model_fields.values()} <= names("configuration.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#]+)", page.read_text())
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert missing == []
