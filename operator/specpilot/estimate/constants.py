@@ -60,6 +60,7 @@ IDLE_GAIN = 0.05  # log; a gain at batch sizes not seen lately that is worth a c
 MOVED_SHARE = 0.01  # of time at batch sizes whose depth changed: less is no change at the load
 SURE_Z = 3.0  # a gain this certain
 SURE_GAIN = 0.05  # and this large does not wait for dwell either: the depth in force proved wrong
+NEAR_LOAD = 1.5  # batches within this factor of the load's count as its own there
 SHIFT_WAIVER = 90.0  # after a shift, for which dwell is waived
 LOAD_SHIFT = 0.5  # share of time that moved to other batch sizes
 MAX_STEPS = 6  # of a schedule
