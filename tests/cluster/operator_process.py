@@ -159,6 +159,13 @@ class OperatorProcess:
         """As Kubernetes does; its exit status."""
         return self._end(signal.SIGTERM)
 
+    def ended(self, within: float = 20) -> int:
+        """Wait until it ends by itself; its exit status."""
+        assert self._process is not None
+        status = self._process.wait(within)
+        self._process = None
+        return status
+
     def _end(self, number: signal.Signals) -> int:
         if self._process is None:
             return 0
