@@ -188,6 +188,16 @@ def test_resources_for_the_profiler_make_no_container_where_there_is_none() -> N
     assert profiler["resources"]["limits"] == {"memory": "1Gi"}
 
 
+def test_the_profiler_holds_its_pod_back_once_and_by_no_port() -> None:
+    profiler = pod(deployment(), where=ProfileIn.POD)["containers"][1]
+    assert "readinessProbe" not in profiler
+    [entry] = [e for e in profiler["env"] if e["name"] == "SPECPILOT_READY_FILE"]
+    command = profiler["startupProbe"]["exec"]["command"]
+    assert command[0] == profiler["command"][0]
+    assert entry["value"] in command[-1]
+    assert any(entry["value"].startswith(m["mountPath"] + "/") for m in profiler["volumeMounts"])
+
+
 def test_the_profiler_knows_the_users_key_for_the_engine() -> None:
     entry = {"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": {"name": "k", "key": "k"}}}
     template = {"spec": {"containers": [{"name": "vllm", "env": [entry]}]}}

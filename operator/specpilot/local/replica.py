@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 
 from specpilot.api import vocabulary as v
 from specpilot.local.errors import LocalError
@@ -14,7 +15,7 @@ from specpilot.local.pod import Launch, LocalPod, Machine, Ports, loopback
 from specpilot.local.process import Process
 from specpilot.metrics.scrape import Target
 from specpilot.metrics.source import Metrics
-from specpilot_engine.protocol import READY_PATH
+from specpilot_engine.protocol import ENV_READY_FILE
 
 HEALTH_PATH = "/health"
 _LOOK = 0.25  # seconds between looks at a replica that is not ready
@@ -48,6 +49,10 @@ class Replica:
         self.served = False
         self._machine, self._metrics, self._say = machine, metrics, say
         self._life = 0
+        # Made by the profiler that runs beside the engine, if one does.
+        self._may_serve = next(
+            (Path(at) for launch in pod.launches if (at := launch.env.get(ENV_READY_FILE))), None
+        )
         self._processes: dict[str, Process] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._target = Target(
@@ -72,13 +77,18 @@ class Replica:
         """How to measure the present life of its engine."""
         return replace(self._target, life=f"{self.pod.name}/{self._life}")
 
-    @property
-    def profiles(self) -> bool:
-        """Whether a profiler runs beside its engine."""
-        return any(launch.name == v.PROFILER_CONTAINER for launch in self.pod.launches)
+    def check(self) -> None:
+        """Raises what keeps it from ever serving: LocalError where a person can do something about it."""
+        if self.failure is not None:
+            raise self.failure
+        for task in self._tasks:
+            if task.done():
+                task.result()
 
     def start(self) -> None:
         """Start all containers and begin to watch them."""
+        if self._may_serve is not None:
+            self._may_serve.unlink(missing_ok=True)  # an earlier run's
         for launch in self.pod.launches:
             log = self._machine.state / "logs" / f"{self.pod.name}-{launch.name}.log"
             process = self._processes[launch.name] = Process(launch.name, log)
@@ -100,7 +110,14 @@ class Replica:
             started = time.monotonic()
             if engine:
                 self._life += 1
-            await process.start(launch.command, launch.env)
+            try:
+                await process.start(launch.command, launch.env)
+            except (OSError, ValueError) as e:
+                self.failure = LocalError(
+                    f"{launch.name} of {self.pod.name} cannot be started ({e}): correct its arguments and"
+                    " environment in the file, or what this machine lacks"
+                )
+                return
             status = await process.wait()
             if time.monotonic() - started > _STABLE:
                 pause, attempts = _FIRST_PAUSE, 0
@@ -124,11 +141,7 @@ class Replica:
             if not await self._metrics.answers(self._target, self.ports.http, HEALTH_PATH):
                 if self.phase is not Phase.RESTARTING:
                     self.phase = Phase.STARTING
-            elif (
-                not self.served
-                and self.profiles
-                and not await self._metrics.answers(self._target, self.ports.profiler, READY_PATH)
-            ):
+            elif not self.served and self._may_serve is not None and not self._may_serve.exists():
                 self.phase = Phase.PROFILING
             elif self.phase is not Phase.READY:
                 self.phase, self.served = Phase.READY, True

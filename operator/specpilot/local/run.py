@@ -114,8 +114,8 @@ class Local:
                 replica.start()
             while True:
                 await asyncio.sleep(pause)
-                if failure := next((r.failure for r in self.replicas if r.failure), None):
-                    raise failure
+                for replica in self.replicas:
+                    replica.check()
                 await self._profile()
                 windows = await self._read()
                 if self._tunes and time.monotonic() >= due:

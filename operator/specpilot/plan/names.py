@@ -12,6 +12,7 @@ SCHEDULE_FILE = f"{SCHEDULE_FOLDER}/{SCHEDULE_KEY}"
 RUN_FOLDER = "/run/specpilot"
 OVERRIDE_FILE = f"{RUN_FOLDER}/override.json"
 PROFILE_FILE = f"{RUN_FOLDER}/profile.jsonl"
+READY_FILE = f"{RUN_FOLDER}/may-serve"  # made by the profiler
 HOME = "/home/specpilot"
 MODELS = "/models"  # model cache: HF_HOME, and where a model.name that is a path usually points
 

@@ -20,13 +20,14 @@ from specpilot_engine.protocol import (
     ENV_PROFILE,
     ENV_PROFILE_FILE,
     ENV_PROFILER_PORT,
+    ENV_READY_FILE,
     PORT,
     PROFILER_PORT,
-    READY_PATH,
     ProfileRequest,
 )
 
 _API_KEY = "VLLM_API_KEY"
+_FOR_EVER = 2**31 - 1
 _MARGIN_SECONDS = 20  # after draining, before the kubelet kills
 
 
@@ -110,6 +111,7 @@ def profiler_container(sd: SpeculativeDeployment, request: ProfileRequest) -> di
         "env": [
             {"name": ENV_PROFILE, "value": request.dump()},
             {"name": ENV_PROFILE_FILE, "value": names.PROFILE_FILE},
+            {"name": ENV_READY_FILE, "value": names.READY_FILE},
             {"name": ENV_PROFILER_PORT, "value": str(PROFILER_PORT)},
             {"name": ENV_ENGINE_URL, "value": f"http://127.0.0.1:{v.PORT_HTTP}"},
             *(e for e in engine_environment(sd.spec, True) if e["name"].startswith("SPECPILOT_")),
@@ -127,11 +129,14 @@ def profiler_container(sd: SpeculativeDeployment, request: ProfileRequest) -> di
             _mount(names.VOLUME_TMP, "/tmp"),
         ],
         "securityContext": _restricted(),
-        # The pod turns Ready when the measurement ends or its budget is spent.
-        "readinessProbe": {
-            "httpGet": {"path": READY_PATH, "port": names.PORT_NAME_PROFILER},
+        # The pod turns Ready when the measurement ends, its budget is spent or it failed, once and for
+        # all: a startup probe is over then. It needs no port, which another container might have, and
+        # no program but the one that runs here.
+        "startupProbe": {
+            "exec": {"command": ["python3", "-ISc", f"import os; os.stat('{names.READY_FILE}')"]},
             "periodSeconds": 2,
             "timeoutSeconds": 5,
+            "failureThreshold": _FOR_EVER,  # an engine may load for hours before there is anything to measure
         },
     }
 

@@ -96,7 +96,7 @@ def profile_job(sd: SpeculativeDeployment, inputs: Inputs) -> dict[str, Any]:
         *pod.get("initContainers", []),
         *({**c, "restartPolicy": "Always"} for c in sidecars),
     ]
-    pod["containers"] = [_without(profiler, "readinessProbe")]
+    pod["containers"] = [_without(profiler, "startupProbe")]
     pod["restartPolicy"] = "Never"
     pod["terminationGracePeriodSeconds"] = _GRACE_SECONDS
     metadata = {**template["metadata"], "labels": {**template["metadata"]["labels"]}}

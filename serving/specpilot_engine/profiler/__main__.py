@@ -22,6 +22,7 @@ log = logging.getLogger("specpilot_engine.profiler")
 
 WRONG_SETTINGS = 2
 READ_SECONDS = 0.2  # between two looks whether everything was read
+LOOK_SECONDS = 2.0  # between two attempts to make a file
 LAST_REPLY_SECONDS = 0.5  # the reader's own answer must be out before the process ends
 
 
@@ -30,21 +31,43 @@ class SettingError(Exception):
 
 
 def main() -> int:
-    """Exit status: 0 done (or ended by SIGTERM), 2 for wrong settings."""
+    """Exit status: 0 done (or ended by SIGTERM), 2 where nothing can be measured and nobody waits."""
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s specpilot profiler: %(message)s"
     )
     try:
         return asyncio.run(_run())
-    except (SettingError, StoreError) as e:
-        log.error("%s.", e)
-        return WRONG_SETTINGS
     except asyncio.CancelledError:
         return 0
 
 
 async def _run() -> int:
-    request = _request()
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    leaves = False
+    try:
+        request = _request()
+        leaves = request.then == "exit"
+        progress = await _measure(request)
+        while leaves and not progress.all_read.is_set():
+            await asyncio.sleep(READ_SECONDS)
+    except (SettingError, StoreError) as e:
+        log.error("%s.", e)
+        if leaves:
+            return WRONG_SETTINGS
+    if leaves:
+        await asyncio.sleep(LAST_REPLY_SECONDS)
+        return 0
+    # Beside a serving engine this process never ends by itself: a container that has ended, or one
+    # that is started again and again, would keep its pod out of the Service.
+    await _let_serve()
+    await asyncio.Event().wait()
+    return 0
+
+
+async def _measure(request: ProfileRequest) -> Progress:
+    """Measure and answer; the port stays open afterwards."""
     store = PointStore(_setting(protocol.ENV_PROFILE_FILE), request.key)
     override = Override(_setting(protocol.ENV_OVERRIDE_FILE))
     total = sum(len(group.depths) for group in groups(request))
@@ -54,18 +77,26 @@ async def _run() -> int:
         progress.routes(),
         protocol.ENV_PROFILER_PORT,
     )
-    if server.start():
-        return WRONG_SETTINGS  # the server said why
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    if error := server.start():
+        raise SettingError(error)
     url = os.environ.get(protocol.ENV_ENGINE_URL, "http://127.0.0.1:8000")
     async with EngineClient(url, _port(protocol.ENV_PORT, protocol.PORT)) as client, override:
         await Profiler(request, store, progress, client).run(override)
-    while request.then != "exit" or not progress.all_read.is_set():
-        await asyncio.sleep(READ_SECONDS)
-    await asyncio.sleep(LAST_REPLY_SECONDS)
-    return 0
+    return progress
+
+
+async def _let_serve() -> None:
+    """Make the file that the pod's readiness waits for: a file, because a port may be another's."""
+    path, said = os.environ.get(protocol.ENV_READY_FILE, ""), False
+    while path:
+        try:
+            with open(path, "a", encoding="utf-8"):
+                return
+        except OSError as e:
+            if not said:
+                log.error("%s cannot be made (%s): give its volume space and write access.", path, e.strerror)
+            said = True
+            await asyncio.sleep(LOOK_SECONDS)
 
 
 def _request() -> ProfileRequest:

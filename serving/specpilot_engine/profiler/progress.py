@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from specpilot_engine.exports import Query, Reply, Routes, json_reply
 from specpilot_engine.profiler.store import PointStore
-from specpilot_engine.protocol import PROFILE_PATH, READY_PATH, profile_document
+from specpilot_engine.protocol import PROFILE_PATH, profile_document
 
 MAX_ERROR = 2000  # characters
 
@@ -40,9 +39,8 @@ class Progress:
         return "; ".join(parts)[:MAX_ERROR]
 
     def routes(self) -> Routes:
-        """The two paths of the protocol's PROFILER_PORT."""
-        routes: dict[str, Callable[[Query], Reply]] = {PROFILE_PATH: self._profile, READY_PATH: self._ready}
-        return routes
+        """The path of the protocol's PROFILER_PORT."""
+        return {PROFILE_PATH: self._profile}
 
     def _profile(self, query: Query) -> Reply:
         points = list(self._store.points.copy().values())
@@ -50,9 +48,3 @@ class Progress:
         if finished and query.get("seen") == str(len(points)):
             self.all_read.set()
         return json_reply(profile_document(self._key, points, self._total, finished, self.error))
-
-    def _ready(self, _query: Query) -> Reply:
-        done = len(self._store.points)
-        if self.finished:
-            return Reply(f"{done} of {self._total} points measured\n")
-        return Reply(f"measuring: {done} of {self._total} points\n", status=503)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 
 TRIES = 2  # of a group whose engine goes away; a batch that takes the engine down twice is left out
 SAY_SECONDS = 30.0
+CUT_SHORT = 3  # measurements that were killed before: the next would be, too
 
 
 class Profiler:
@@ -41,15 +43,17 @@ class Profiler:
         """Measure until the grid or the budget is at its end; then `progress` is finished."""
         try:
             if any(map(self._missing, self._groups)):
-                await self._healthy(None)
-                self._started = time.monotonic()
-                await self._all(override)
+                await self._measure_all(override)
         except OutOfBudget:
             self._give_up_rest(f"the budget of {self._request.budget:g} seconds is spent")
         except NotLive as e:
             self._give_up_rest(f"the engine cannot change its depth while it runs: {e}")
         except (StoreError, EngineGone, Refused) as e:
             self._give_up_rest(str(e))
+        except Exception as e:
+            # An engine that answers anything at all must not hold its own pod back.
+            log.exception("the profiler failed")
+            self._give_up_rest(f"the profiler failed, see its log: {e!r}")
         self._progress.finished = True
         log.info(
             "profile finished: %d points measured now, %d in all. %s",
@@ -61,6 +65,22 @@ class Profiler:
     @property
     def _deadline(self) -> float:
         return self._started + self._request.budget - self._spent_before
+
+    async def _measure_all(self, override: Override) -> None:
+        if self._store.cut_short >= CUT_SHORT:
+            self._give_up_rest(
+                f"the profiler was killed {self._store.cut_short} times while it measured: raise its memory"
+                " limit, or set spec.profiling.policy to Never"
+            )
+            return
+        await self._healthy(None)
+        self._started = time.monotonic()
+        self._store.measuring(True)
+        try:
+            await self._all(override)
+        finally:
+            with contextlib.suppress(StoreError):
+                self._store.measuring(False)
 
     async def _all(self, override: Override) -> None:
         await self._client.describe()

@@ -1,9 +1,10 @@
-"""The points file: one JSON line a measured point, never rewritten, so that a restart goes on from it."""
+"""The points file: one JSON line a measured point or a beginning or end of measuring, never rewritten, so that a restart goes on from it."""
 
 from __future__ import annotations
 
 import json
 import os
+from typing import Any
 
 from specpilot_engine.protocol import ProfilePoint, parse_point
 
@@ -15,7 +16,8 @@ class StoreError(Exception):
 
 
 class PointStore:
-    """Points measured under `key`, and the seconds of the budget spent on them.
+    """Points measured under `key`, the seconds of the budget spent on them, and `cut_short`: how many
+    measurements ended without a word, killed or crashed.
 
     Lines of other keys are kept and ignored, as is a line cut short by a crash. Raises StoreError
     where the file cannot be read or written.
@@ -26,6 +28,7 @@ class PointStore:
         self._key = key
         self.points: dict[PointKey, ProfilePoint] = {}
         self.spent = 0.0
+        self.cut_short = 0
         self._cut = False  # the last line has no end: the next one must not continue it
         self._load()
 
@@ -41,7 +44,11 @@ class PointStore:
         for line in text.splitlines():
             try:
                 doc = json.loads(line)
-                if doc["key"] == self._key:
+                if doc["key"] != self._key:
+                    continue
+                if "measuring" in doc:
+                    self.cut_short += 1 if doc["measuring"] else -1
+                else:
                     point = parse_point(doc["point"])
                     self.spent = max(self.spent, float(doc["spent"]))
                     self.points[point.tokens, point.batch, point.context] = point
@@ -50,7 +57,16 @@ class PointStore:
 
     def append(self, point: ProfilePoint, spent: float) -> None:
         """Keep `point`, measured after `spent` seconds of the budget; on disk when this returns."""
-        doc = {"key": self._key, "point": point.as_json(), "spent": round(spent, 3)}
+        self._write({"point": point.as_json(), "spent": round(spent, 3)})
+        self.spent = spent
+        self.points[point.tokens, point.batch, point.context] = point
+
+    def measuring(self, begins: bool) -> None:
+        """Keep that a measurement begins or has ended by itself, so that a later one can tell."""
+        self._write({"measuring": begins})
+
+    def _write(self, what: dict[str, Any]) -> None:
+        doc = {"key": self._key, **what}
         line = ("\n" if self._cut else "") + json.dumps(doc) + "\n"
         self._cut = True  # until the whole line is written
         try:
@@ -64,5 +80,3 @@ class PointStore:
                 "give its volume space and write access"
             ) from None
         self._cut = False
-        self.spent = spent
-        self.points[point.tokens, point.batch, point.context] = point

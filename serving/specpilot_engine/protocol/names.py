@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 PORT = 9101  # of the engine package inside the engine process: GET METRICS_PATH, STATE_PATH, STEPS_PATH
-PROFILER_PORT = 9102  # of the profiler beside it: GET PROFILE_PATH, READY_PATH
+PROFILER_PORT = 9102  # of the profiler beside it: GET PROFILE_PATH
 METRICS_PATH, STATE_PATH, STEPS_PATH = "/metrics", "/v1/state", "/v1/steps"
-PROFILE_PATH, READY_PATH = "/v1/profile", "/ready"
+PROFILE_PATH = "/v1/profile"
 
 # Environment of the engine container, set by the plan and read by the engine package.
 ENV_SCHEDULE_FILE = "SPECPILOT_SCHEDULE_FILE"
@@ -16,6 +16,7 @@ ENV_SIM = "SPECPILOT_SIM"  # the simulated engine's truth as JSON (specpilot_eng
 ENV_PROFILE = "SPECPILOT_PROFILE"  # what to measure, a ProfileRequest as JSON
 ENV_PROFILE_FILE = "SPECPILOT_PROFILE_FILE"  # where measured points are kept, resumable
 ENV_PROFILER_PORT = "SPECPILOT_PROFILER_PORT"
+ENV_READY_FILE = "SPECPILOT_READY_FILE"  # made when the engine may serve, whatever became of the profile
 ENV_ENGINE_URL = "SPECPILOT_ENGINE_URL"  # the engine's OpenAI API, e.g. http://127.0.0.1:8000
 
 # The profiler touches its override while it works: one left behind by a profiler that died must not
