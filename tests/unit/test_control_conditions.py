@@ -72,7 +72,7 @@ CASES: dict[str, tuple[Facts, dict[str, tuple[str, str]]]] = {
     ),
     "the schedule drafts nothing on purpose": (
         replace(FINE, speculation=Speculation(depth=0)),
-        {"Speculating": ("False", "DepthZero")},
+        {"Speculating": ("True", "DepthZero")},
     ),
     "there is traffic at a depth above 0 and no draft": (
         replace(FINE, speculation=Speculation(depth=3, drafted=False, live=True)),

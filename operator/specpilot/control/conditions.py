@@ -180,12 +180,12 @@ def _not_live(f: Facts) -> Verdict | None:
 def _no_drafter(f: Facts) -> Verdict | None:
     if f.speculation.drafter:
         return None
-    return Verdict("False", Reason.DEPTH_ZERO, "spec.speculation.method is None")
+    return Verdict("True", Reason.DEPTH_ZERO, "spec.speculation.method is None")
 
 
 def _depth_zero(f: Facts) -> Verdict | None:
     return (
-        Verdict("False", Reason.DEPTH_ZERO, "drafting does not pay at any load")
+        Verdict("True", Reason.DEPTH_ZERO, "drafting does not pay at any load")
         if f.speculation.depth == 0
         else None
     )
