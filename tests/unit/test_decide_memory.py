@@ -14,7 +14,7 @@ from specpilot.decide.memory import Memory, materially_differs
 from specpilot.estimate.cost import Costs
 from specpilot.estimate.profile import CostPrior
 from specpilot.estimate.survival import SurvivalMemory, believe
-from specpilot_engine.protocol import Exploration, Step
+from specpilot_engine.protocol import Step
 
 DEPTHS = (0, 1, 3)
 WORLD = World(
@@ -102,7 +102,6 @@ def test_a_steady_state_is_not_worth_a_write(memory: Memory) -> None:
     "change",
     [
         {"steps": (Step(64, 1),)},
-        {"exploration": Exploration(0.1, 3, 0.5, 64)},
         {"changed_at": 1.0},
         {"shifted_at": 2.0},
         {"survival": SurvivalMemory((5e4,) * 3, (1e4,) * 3)},

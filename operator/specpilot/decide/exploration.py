@@ -35,7 +35,9 @@ def explore(
 ) -> Exploration:
     """The exploration to run beside depth indices in_force[B], loads weighted by `weights`.
 
-    `needed` is the log gain that would change the decision. The present exploration is kept where it is about right, so that trembling estimates change nothing.
+    `needed` is the log gain that would change the decision; `shifted`: what was known has just become
+    doubtful. The present exploration is kept where it is about right, so that trembling estimates change
+    nothing.
     """
     if price <= 0:
         return OFF
@@ -78,11 +80,7 @@ def _gain_of_knowing(land: Landscape, gain: Floats, deviation: Floats, cost: Flo
 
 
 def _depth(land: Landscape, promise: Floats, full: bool, present: Exploration) -> int:
-    """The most promising depth; the present one while it promises half as much, or at a trace at all.
-
-    A trace looks out for change. Its first depth is the smallest above 0 that promises anything, where
-    acceptance shows at the least cost.
-    """
+    """The most promising depth; the present one while it promises half as much, and at a trace anyway."""
     best = int(np.argmax(promise))
     if present.price > 0 and present.tokens in land.depths:
         index = land.depths.index(present.tokens)

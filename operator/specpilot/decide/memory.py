@@ -124,9 +124,7 @@ def materially_differs(a: Memory, b: Memory) -> bool:
     that has seen less is taken for the saved one: evidence that faded is not worth a write.
     """
     a, b = sorted((a, b), key=lambda m: m.fresh)
-    if (a.steps, a.exploration, a.shift) != (b.steps, b.exploration, b.shift):
-        return True
-    if (a.changed_at, a.explored_at, a.shifted_at) != (b.changed_at, b.explored_at, b.shifted_at):
+    if (a.steps, a.left, a.changed_at, a.shifted_at) != (b.steps, b.left, b.changed_at, b.shifted_at):
         return True
     depth = max(len(a.survival.drafted), len(b.survival.drafted))
     one, other = believe(a.survival, depth), believe(b.survival, depth)
