@@ -133,9 +133,12 @@ class Controller:
                 self._telemetry.errors.labels("profile").inc()
                 log.warning("profile not written", namespace=key[0], name=key[1], error=e.message)
                 continue
+            trouble = self._profiles.trouble(key)
+            if finished or trouble != live.unread:
+                live.unread = trouble
+                self.queue.add(key)
             if finished:
                 self._profiles.forget(key)
-                self.queue.add(key)
 
     async def _resync(self) -> None:
         self.changed(await resync(self._cluster, self._store, self._kinds, self._config.watch_namespaces))

@@ -45,6 +45,8 @@ class Live:
     persisted_at: float = float("-inf")  # monotonic
     choice: Choice | None = None
     identity: Identity | None = None
+    devices_free: bool = False  # one more pod would have found its devices when the plan was first made
+    unread: str = ""  # why profilers that measure cannot be read
     due_at: float = 0.0  # monotonic
     tuning: Finding | None = None
     metrics: Finding | None = None

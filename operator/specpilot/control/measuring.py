@@ -49,19 +49,17 @@ class Measuring:
         job = g.child("Job", names.profile_job(sd.metadata.name))
         wanted = devices_wanted(sd.spec)
         first = job is None and not (deployment and is_current(deployment, sd))
-        free = False
-        if first and wanted and sd.spec.profiling.where == "Auto":
+        if first and wanted:
             # Beside the serving pods, of which those that run hold their devices already.
             missing = sd.spec.replicas - len(read.serving(g.pods))
-            free = await self._devices.room(wanted) > max(0, missing)
+            g.live.devices_free = await self._devices.room(wanted) > max(0, missing)
         g.live.identity = await self.identity(sd, g.pods) or g.live.identity
         profiles = self._store.profiles(sd.metadata.namespace)
-        choice = choose(sd, profiles, deployment, job, g.live.identity, free)
-        trouble = next(
-            (t for p in g.pods if read.component(p) == PROFILING and (t := trouble_of(p)) is not None), None
-        )
-        if choice.active and trouble is not None:
-            return replace(choice, finding=Finding(Reason.PROFILING, trouble.message))
+        choice = choose(sd, profiles, deployment, job, g.live.identity, g.live.devices_free)
+        troubles = (trouble_of(pod) for pod in g.pods if read.component(pod) == PROFILING)
+        trouble = next((t.message for t in troubles if t is not None), g.live.unread)
+        if choice.active and trouble:
+            return replace(choice, finding=Finding(Reason.PROFILING, trouble))
         return choice
 
     async def identity(self, sd: SpeculativeDeployment, pods: list[Body]) -> Identity | None:

@@ -31,6 +31,7 @@ log = structlog.get_logger(__name__)
 Body = dict[str, Any]
 
 BATCH_SECONDS = 5.0  # between two writes of one profile that grows
+PATIENCE = 30.0  # seconds that profilers may not answer before it is worth saying
 
 
 @dataclass(slots=True)
@@ -39,6 +40,8 @@ class Measurement:
 
     written_at: float = float("-inf")
     seen: dict[str, int] = field(default_factory=dict)  # by pod: its points that are stored for good
+    answered_at: float = field(default_factory=time.monotonic)
+    error: str = ""  # of the last question without an answer
 
 
 class Profiles:
@@ -50,6 +53,13 @@ class Profiles:
 
     def forget(self, key: Key) -> None:
         self._measurements.pop(key, None)
+
+    def trouble(self, key: Key) -> str:
+        """Why no profiler of an object that is measured has answered for a while; "" while one does."""
+        measurement = self._measurements.get(key)
+        if measurement is None or time.monotonic() - measurement.answered_at < PATIENCE:
+            return ""
+        return measurement.error
 
     async def read(
         self, sd: SpeculativeDeployment, pods: Sequence[Body], of: Fingerprint, now: float
@@ -89,8 +99,9 @@ class Profiles:
                 continue
             try:
                 answers[name] = await self._metrics.profile(target, measurement.seen.get(name, 0))
+                measurement.answered_at, measurement.error = time.monotonic(), ""
             except MetricsError as e:
-                log.debug("profiler does not answer", pod=name, error=e.message)
+                measurement.error = e.message
         return answers
 
     async def _write(

@@ -166,7 +166,7 @@ class Reconciler:
         sd, live = g.sd, g.live
         deployment = g.child("Deployment", sd.metadata.name)
         job = g.child("Job", names.profile_job(sd.metadata.name))
-        inputs = Inputs(schedule, self._facts, choice.profiling, gpus_free=False)
+        inputs = Inputs(schedule, self._facts, choice.profiling, gpus_free=live.devices_free)
         inputs = carry_over(deployment, sd, inputs, job)
         desired = render(sd, inputs)
         keep: list[Ref] = [("ConfigMap", names.tuner_config_map(sd.metadata.name))]
