@@ -69,9 +69,10 @@ demo: venv  ## two simulated replicas on this machine, at most two minutes
 cluster-demo: setup  ## the same on a real cluster with a real vLLM
 	$(BIN)/python -m deploy.demo
 
-bench: venv  ## overhead of the engine package and latency of a retune
-	$(SETUP) engine
-	$(BIN)/python -m benchmarks
+bench: setup  ## overhead of the engine package, latency of a retune, time of a decision
+	$(BIN)/python -m benchmarks.engine_overhead
+	$(BIN)/python -m benchmarks.retune_latency
+	$(BIN)/python -m benchmarks.decision
 
 images: venv  ## build the images into the cache
 	$(SETUP) cluster

@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-from node import binaries, config, machine, node, processes
+from node import binaries, machine, node, processes
 from node.api import Api
 from node.layout import Layout, TroubleError, layout
 
@@ -89,6 +89,7 @@ def _prepare(_: Layout, __: argparse.Namespace) -> None:
 def _down(state: Layout, _: argparse.Namespace) -> None:
     machine.require_root()
     with node.alone():
+        node.require_no_other(state)
         node.down(state)
 
 
@@ -100,7 +101,8 @@ def _load(state: Layout, args: argparse.Namespace) -> None:
 
 def _status(state: Layout, _: argparse.Namespace) -> int:
     machine.require_root()  # only root may read the keys
-    for name in config.commands(state, audit=False):
+    node.require_no_other(state)
+    for name in node.parts(state):
         pid = processes.alive(state, name)
         print(f"{name:24} " + (f"pid {pid:<8} {processes.memory(pid):5} MiB" if pid else "stopped"))
     ready = node.is_up(state) and Api(state).node_ready()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from tests.setup.cluster import Cluster
+from tests.setup.cluster import LOCALKUBE, Cluster
 from tests.setup.pods import restricted_pod
 from tests.setup.waiting import eventually
 
@@ -132,6 +135,21 @@ def test_the_audit_log_tells_who_wrote_what(cluster: Cluster, namespace: Namespa
 
     eventually(lambda: len(ours()) >= 2, 5, "both writes in the log")
     assert ours() == [("admin", "patch", 201), ("admin", "delete", 200)]
+
+
+def test_a_node_that_is_up_stays_as_it_is_and_alone(cluster: Cluster, tmp_path: Path) -> None:
+    if cluster.kubeconfig.parent.name != "pki":
+        pytest.skip("this cluster is not localkube")
+    again = subprocess.run([*LOCALKUBE, "up", "--audit-log"], capture_output=True, text=True, check=True)
+    assert (again.stdout, again.stderr) == (f"{cluster.kubeconfig}\n", "localkube: already up\n")
+    elsewhere = {**os.environ, "LOCALKUBE_DIR": str(tmp_path)}
+    for command in ("up", "down"):
+        other = subprocess.run([*LOCALKUBE, command], capture_output=True, text=True, env=elsewhere)
+        assert other.returncode == 1
+        assert other.stderr.startswith(
+            f"localkube: Another localkube runs from {cluster.kubeconfig.parents[1]}:"
+        )
+    assert cluster.kubectl("get", "--raw", "/readyz") == "ok"
 
 
 def test_the_real_vllm_imports_in_a_restricted_pod(

@@ -122,7 +122,7 @@ def test_a_wrongly_named_prebuilt_copy_is_refused_in_one_sentence(
 
 
 def test_a_process_that_got_an_old_id_is_not_taken_for_ours(tmp_path: Path) -> None:
-    state = Layout(tmp_path)
+    state = Layout(tmp_path, pids=tmp_path / "pids")
     state.pids.mkdir()
     record = {"pid": os.getpid(), "started": 1}  # of an earlier process
     (state.pids / "etcd").write_text(json.dumps(record))
@@ -130,7 +130,7 @@ def test_a_process_that_got_an_old_id_is_not_taken_for_ours(tmp_path: Path) -> N
 
 
 def test_a_part_that_ends_at_once_is_reported_with_its_last_words(tmp_path: Path) -> None:
-    state = Layout(tmp_path)
+    state = Layout(tmp_path, pids=tmp_path / "pids")
     for folder in (state.pids, state.logs):
         folder.mkdir()
     program = tmp_path / "localkube"

@@ -38,6 +38,7 @@ class Layout:
     """Where one node keeps its files; everything but the logs goes away with it."""
 
     root: Path
+    pids: Path = RUN / "pids"  # not in `root`: what runs must be found even if that was deleted
 
     @property
     def pki(self) -> Path:
@@ -54,10 +55,6 @@ class Layout:
     @property
     def audit_log(self) -> Path:
         return self.logs / "audit.log"
-
-    @property
-    def pids(self) -> Path:
-        return self.root / "pids"
 
     @property
     def pod_logs(self) -> Path:

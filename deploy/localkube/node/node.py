@@ -32,7 +32,7 @@ def alone() -> Iterator[None]:
 
 def up(layout: Layout, audit: bool, resources: dict[str, int]) -> None:
     """Start the node unless it runs; afterwards it is ready and has the extended resources."""
-    _require_no_other(layout)
+    require_no_other(layout)
     if is_up(layout):
         if audit and not layout.audit_log.exists():
             raise TroubleError(
@@ -46,9 +46,10 @@ def up(layout: Layout, audit: bool, resources: dict[str, int]) -> None:
         Api(layout).advertise(resources)
 
 
-def _require_no_other(layout: Layout) -> None:
+def require_no_other(layout: Layout) -> None:
+    """TroubleError while a node with another state folder runs."""
     owner = _owner()
-    if owner and owner != layout and is_up(owner):
+    if owner and owner != layout and any_alive(owner):
         raise TroubleError(
             f"Another localkube runs from {owner.root}: take it down with LOCALKUBE_DIR={owner.root}."
         )
@@ -58,14 +59,23 @@ def _owner() -> Layout | None:
     return Layout(Path(OWNER.read_text())) if OWNER.exists() else None
 
 
+def parts(layout: Layout) -> list[str]:
+    """Names of the node's processes, in the order in which they start."""
+    return list(config.commands(layout, audit=False))
+
+
 def is_up(layout: Layout) -> bool:
     """Whether every part runs; a node that lost one must be started anew."""
-    return all(processes.alive(layout, name) for name in config.commands(layout, audit=False))
+    return _owner() == layout and all(processes.alive(layout, name) for name in parts(layout))
+
+
+def any_alive(layout: Layout) -> bool:
+    return any(processes.alive(layout, name) for name in parts(layout))
 
 
 def _remove_left_over(layout: Layout) -> None:
     owner = _owner() or layout
-    if RUN.exists() or (owner.root / "etcd").exists():
+    if RUN.exists() or (owner.root / "etcd").exists() or processes.strays(parts(layout)):
         say("removing what an earlier run left")
         down(owner)
 
@@ -130,16 +140,21 @@ def down(layout: Layout) -> None:
     """End everything and take back what the node changed on the machine; the logs stay."""
     say("taking the node down")
     of_containers = traces.of_containers()
-    parts = [name for name in config.commands(layout, audit=False) if name not in LAST_TO_STOP]
-    for name in reversed(parts):  # kube-proxy and kubelet first, so that nothing is started again
+    first = [name for name in parts(layout) if name not in LAST_TO_STOP]
+    for name in reversed(first):  # kube-proxy and kubelet first, so that nothing is started again
         processes.stop(layout, name)
     for shim in processes.shims():
-        for process in (*processes.children_of(shim), shim):
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        _kill(*processes.children_of(shim), shim)
     for name in LAST_TO_STOP:
         processes.stop(layout, name)
+    _kill(*processes.strays(parts(layout)))
     traces.unmount(layout)
     network.down()
     traces.remove_cgroups()
     traces.remove_files(layout, of_containers)
+
+
+def _kill(*processes: int) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)

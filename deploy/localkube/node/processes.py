@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from .layout import SOCKET, Layout, TroubleError
@@ -88,17 +89,24 @@ def stop(layout: Layout, name: str, seconds: float = 5) -> None:
     (layout.pids / name).unlink(missing_ok=True)
 
 
+def strays(names: Collection[str]) -> list[int]:
+    """Process ids of parts of a node whose records are lost: a machine has one node, so they are of none."""
+    running = ((pid, words) for pid, words in _commands() if words[0].endswith("/localkube"))
+    return [pid for pid, words in running if {*words[1:2]} & {*names}]
+
+
 def shims() -> list[int]:
     """Process ids of the shims of our containerd, known by the socket on their command line."""
-    found = []
+    program = "containerd-shim-runc-v2"
+    return [pid for pid, words in _commands() if words[0].endswith(program) and str(SOCKET) in words]
+
+
+def _commands() -> Iterator[tuple[int, list[str]]]:
+    """Process id and command line of everything that runs."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[0].endswith(b"containerd-shim-runc-v2") and str(SOCKET).encode() in words:
-            found.append(int(path.parent.name))
-    return found
+        with suppress(OSError):
+            words = path.read_bytes().decode(errors="replace").split("\0")
+            yield int(path.parent.name), words
 
 
 def children_of(pid: int) -> list[int]:
