@@ -1,12 +1,9 @@
-"""A real Prometheus that finds the pods of the cluster, behind a proxy that can break in every way."""
+"""A real Prometheus behind a proxy that can break in every way."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,9 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import yaml
 from tests.setup.cluster import Cluster
-from tests.setup.waiting import eventually
+from tests.setup.prometheus import running
 
 from specpilot.local.process import free_ports
 
@@ -110,11 +106,8 @@ class Proxy:
         elif mode == "NaN":
             doc = json.loads(text)
             for series in doc["data"]["result"]:
-                for name in ("value", "values"):
-                    if name == "value" and name in series:
-                        series[name][1] = "NaN"
-                    for sample in series.get(name, []) if name == "values" else []:
-                        sample[1] = "NaN"
+                for sample in [*series.get("values", []), *([series["value"]] if "value" in series else [])]:
+                    sample[1] = "NaN"
             text = json.dumps(doc).encode()
         return 200, content, text
 
@@ -122,54 +115,9 @@ class Proxy:
 @contextmanager
 def prometheus(cluster: Cluster, folder: Path) -> Iterator[Proxy]:
     """A Prometheus that scrapes the pods of specpilot in the cluster each second, behind a Proxy."""
-    binary = shutil.which("prometheus")
-    assert binary, "these tests need Prometheus: install your distribution's package prometheus"
-    port, front = free_ports(2)
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(_config(cluster)))
-    command = [
-        binary,
-        f"--config.file={folder / 'prometheus.yml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-    ]
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    upstream = f"http://127.0.0.1:{port}"
-    try:
-        eventually(lambda: _ready(upstream), 60, f"Prometheus is ready ({folder})")
-        proxy = Proxy(upstream, front)
+    with running(cluster, folder, "1s") as real:
+        proxy = Proxy(real.url, free_ports(1)[0])
         try:
             yield proxy
         finally:
             proxy.close()
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _ready(url: str) -> bool:
-    with urllib.request.urlopen(f"{url}/-/ready", timeout=2) as answer:
-        return bool(answer.status == 200)
-
-
-def _config(cluster: Cluster) -> dict[str, Any]:
-    """Both ports of each pod of ours, with the labels that pods usually have."""
-    meta = "__meta_kubernetes_pod"
-    relabel = [
-        {
-            "source_labels": [f"{meta}_label_app_kubernetes_io_managed_by"],
-            "regex": "specpilot",
-            "action": "keep",
-        },
-        {"source_labels": [f"{meta}_container_port_name"], "regex": "http|specpilot", "action": "keep"},
-        {"source_labels": ["__meta_kubernetes_namespace"], "target_label": "namespace"},
-        {"source_labels": [f"{meta}_name"], "target_label": "pod"},
-    ]
-    discovery = {"role": "pod", "kubeconfig_file": str(cluster.kubeconfig)}
-    job = {"job_name": "specpilot", "kubernetes_sd_configs": [discovery], "relabel_configs": relabel}
-    return {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [job]}
-
-
-def settle(seconds: float) -> None:
-    """Let that much time pass: for what must not happen, there is nothing to wait for."""
-    time.sleep(seconds)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 from tests.cluster.operator_process import OperatorProcess, running
 from tests.cluster.operator_world import Watched, load, namespace_of, simulated
-from tests.cluster.prometheus_proxy import MODES, Proxy, prometheus, settle
+from tests.cluster.prometheus_proxy import MODES, Proxy, prometheus
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
 
@@ -53,7 +54,7 @@ def test_without_an_answer_of_prometheus_the_depth_stays_and_the_status_says_why
         lost = flash.wait("MetricsAvailable", "MetricsUnavailable", 30)
         assert lost["status"] == "False"
         assert lost["message"]
-        settle(2)
+        time.sleep(2)  # a few more ticks
         assert flash.schedule() == schedule
         assert flash.condition("Ready")["status"] == "True"
     finally:

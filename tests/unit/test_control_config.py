@@ -66,7 +66,7 @@ def test_an_endpoint_is_read_whole(tmp_path: Path) -> None:
             "/nowhere/token, which cannot be read",
         ),
         ("lease: {duration: 5, renewDeadline: 10}\n", "needs retryPeriod < renewDeadline < duration"),
-        ("- a\n- b\n", "must hold fields such as engineImage"),
+        ("- a\n- b\n", "fields such as engineImage"),
         ("{tick", "is not YAML"),
     ],
 )
