@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -65,15 +66,11 @@ class World:
 class Run:
     """What one run left: a record per tick, and totals per phase."""
 
-    ticks: list[tuple[float, int, Decision]] = field(
-        default_factory=list
-    )  # time, depth at the load, decision
+    ticks: list[tuple[float, int, Decision]] = field(default_factory=list)  # time, depth at the load, …
     shares: list[float] = field(default_factory=list)  # of the oracle's tokens, by phase
     changes: list[float] = field(default_factory=list)  # times of changed steps
-    generation: int = 0
     memory: Memory = field(default_factory=Memory)
     schedule: Schedule | None = None
-    settled: list[float] = field(default_factory=list)  # seconds into each phase after which depth is best
 
 
 class Engine:
@@ -145,7 +142,7 @@ def play(
     seed: int = 0,
     spoil: Callable[[Window, float], Window | Discarded] = lambda w, _: w,
     resume: Run | None = None,
-    **settings: float,
+    **settings: Any,
 ) -> Run:
     """Run the product's tuner through the phases; a decision takes effect at the next scrape."""
     rng = np.random.default_rng(seed)
@@ -155,7 +152,7 @@ def play(
     memory, now = run.memory, 1e6 if not run.ticks else run.ticks[-1][0]
     before = engine.counters(now)
     for phase in phases:
-        begun, tokens, ideal, settled = now, engine.tokens, 0.0, 0.0
+        begun, tokens, ideal = now, engine.tokens, 0.0
         while now < begun + phase.seconds - 1e-6:
             engine.run(phase, schedule)
             now += world.scrape
@@ -171,11 +168,7 @@ def play(
                 schedule = Schedule(schedule.generation + 1, decision.steps, decision.exploration)
             if decision.steps_changed:
                 run.changes.append(now)
-            k = schedule.tokens_at(phase.requests)
-            if world.goodput(k, phase) < 0.985 * world.goodput(world.best(phase), phase):
-                settled = now - begun
-            run.ticks.append((now, k, decision))
+            run.ticks.append((now, schedule.tokens_at(phase.requests), decision))
         run.shares.append((engine.tokens - tokens) / ideal)
-        run.settled.append(settled)
-    run.memory, run.schedule, run.generation = memory, schedule, schedule.generation
+    run.memory, run.schedule = memory, schedule
     return run
