@@ -103,7 +103,10 @@ class OperatorProcess:
         settings = {
             "namespace": NAMESPACE,
             "tick": "500ms",
-            "lease": {"duration": "8s", "renewDeadline": "6s", "retryPeriod": "500ms"},
+            # A container that is restarted in its pod keeps its name, and with it the Lease. Its deadlines
+            # are long: the machines that run tests stall.
+            "identity": "specpilot-test",
+            "lease": {"duration": "60s", "renewDeadline": "45s", "retryPeriod": "500ms"},
             "ports": {"health": self._health, "metrics": free_ports(1)[0]},
             "logLevel": "info",
             **config,

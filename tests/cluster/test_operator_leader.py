@@ -10,6 +10,7 @@ from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
 
 LEADING = "specpilot_operator_leading"
+SHORT = {"duration": "8s", "renewDeadline": "6s", "retryPeriod": "500ms"}
 
 
 def pair(cluster: Cluster, folder: Path) -> list[OperatorProcess]:
@@ -17,7 +18,7 @@ def pair(cluster: Cluster, folder: Path) -> list[OperatorProcess]:
     made = []
     for name in ("first", "second"):
         (folder / name).mkdir()
-        made.append(OperatorProcess(cluster, folder / name, identity=name))
+        made.append(OperatorProcess(cluster, folder / name, identity=name, lease=SHORT))
         made[-1].start()
     return made
 
@@ -73,7 +74,7 @@ def test_a_leader_that_ends_gives_the_lease_back(cluster: Cluster, tmp_path: Pat
 
 def test_a_leader_that_lost_its_lease_stops_working_and_ends(cluster: Cluster, tmp_path: Path) -> None:
     install(cluster)
-    operator = OperatorProcess(cluster, tmp_path, identity="robbed")
+    operator = OperatorProcess(cluster, tmp_path, identity="robbed", lease=SHORT)
     operator.start()
     try:
         eventually(lambda: operator.metric(LEADING) == 1, 20, "it leads")

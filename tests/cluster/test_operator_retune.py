@@ -41,14 +41,14 @@ def depth_at(schedule: Body, batch: int) -> int:
 
 
 def test_depths_follow_the_traffic_without_a_restart(flash: Watched, operator: OperatorProcess) -> None:
-    """In the simulated world code is worth depth 7 at small batches, prose depth 0 or 1."""
+    """In the simulated world code is worth depth 7 at small batches, prose depth 3."""
     lives, generation = flash.pod_lives(), flash.generation()
     with load(flash.urls(), clients=4, traffic="code") as traffic:
         eventually(lambda: depth_at(flash.schedule(), 2) == 7, 60, "depth 7 for code")
         flash.wait("Speculating", "Drafting")
         flash.wait("Tuned", "Holding")
         traffic.traffic = "prose"
-        eventually(lambda: depth_at(flash.schedule(), 2) <= 1, 60, "depth 0 or 1 for prose")
+        eventually(lambda: depth_at(flash.schedule(), 2) <= 3, 60, "depth 3 or less for prose")
         flash.serving()
     status = flash.status()
     assert status["speculation"]["desired"]["generation"] > generation + 1
@@ -59,28 +59,6 @@ def test_depths_follow_the_traffic_without_a_restart(flash: Watched, operator: O
     assert traffic.errors == 0
     assert any(reason == status["lastDecision"]["reason"] for reason, _ in flash.events())
     assert operator.metric("specpilot_operator_acknowledgement_seconds_count") > 0
-
-
-def test_pods_that_are_not_ready_are_left_out_of_the_acknowledgement(
-    flash: Watched, cluster: Cluster
-) -> None:
-    """An engine that is stopped in its tracks fails its probe and is not waited for."""
-    victim = flash.pods()[0]["metadata"]["name"]
-    pause = "import os, signal; [os.kill(int(p), signal.{}) for p in os.listdir('/proc') if p.isdigit() and b'api_server' in open(f'/proc/{{p}}/cmdline', 'rb').read() and int(p) != os.getpid()]"
-    execute = ("exec", victim, "--namespace", flash.namespace, "-c", "vllm", "--", "python3", "-c")
-    cluster.kubectl(*execute, pause.format("SIGSTOP"))
-    try:
-        eventually(lambda: flash.status()["ready"] == "1/2", 60, "one pod is not ready")
-        generation = flash.generation()
-        # The other one gets a new schedule: an engine with these candidates cannot run the old one.
-        with load(flash.urls()[1:], clients=2, traffic="code"):
-            eventually(lambda: flash.generation() > generation, 60, "a new schedule")
-            eventually(
-                lambda: flash.status()["speculation"]["effective"]["pods"] == "1/1", 20, "acknowledged by one"
-            )
-    finally:
-        cluster.kubectl(*execute, pause.format("SIGCONT"))
-    flash.serving()
 
 
 def test_a_pod_that_joins_later_runs_the_schedule_in_force(flash: Watched, cluster: Cluster) -> None:
@@ -131,3 +109,28 @@ def test_an_engine_that_cannot_be_tuned_says_so_and_serves(
         assert "no lookup in this scheduler" in off["message"]
         assert stock.wait("Ready", "Serving")
         assert json.dumps(stock.events()).count("Warning") == 0
+
+
+def test_pods_that_are_not_ready_are_left_out_of_the_acknowledgement(
+    cluster: Cluster, sim_image: str, operator: OperatorProcess
+) -> None:
+    """Of two pods that want five devices each, the node with eight runs one."""
+    assert operator.alive()
+    limits = {"resources": {"limits": {"nvidia.com/gpu": "5"}}}
+    template = {"spec": {"containers": [{"name": "vllm", **limits}]}}
+    with namespace_of(cluster) as where:
+        tight = Watched(cluster, where, "tight")
+        tight.apply(simulated("tight", sim_image, replicas=2, podTemplate=template))
+        assert "nvidia.com/gpu" in tight.wait("Degraded", "Unschedulable")["message"]
+        eventually(lambda: tight.status()["ready"] == "1/2", 60, "one of two is ready")
+        generation = tight.generation()
+        serving = [pod["status"]["podIP"] for pod in tight.pods() if pod["status"].get("podIP")]
+        with load([f"http://{ip}:8000" for ip in serving], clients=2, traffic="code"):
+            eventually(lambda: tight.generation() > generation, 60, "a new schedule")
+
+        def settled() -> bool:
+            effective = tight.status()["speculation"]["effective"]
+            return effective["generation"] == tight.generation() and effective["pods"] == "1/1"
+
+        eventually(settled, 30, "acknowledged by the one that is ready")
+        assert tight.condition("Tuned")["status"] == "True"
