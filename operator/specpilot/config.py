@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
 from specpilot.api.base import seconds
+from specpilot.api.documents import documents
 
 ENV_CONFIG = "SPECPILOT_CONFIG"
 ENV_NAMESPACE = "POD_NAMESPACE"
@@ -158,19 +158,23 @@ def load(environ: Mapping[str, str] | None = None, path: Path | None = None) -> 
 
 def _document(source: Path) -> dict[str, Any]:
     try:
-        doc = yaml.safe_load(source.read_text())
+        found = documents(source.read_text())
     except OSError as e:
         raise ConfigError(
             [f"The configuration file {source} cannot be read ({e.strerror}): check ${ENV_CONFIG}."]
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        detail = " ".join(str(e).split())
-        raise ConfigError([f"The configuration file {source} is not YAML ({detail}): correct it."]) from None
-    if doc is None:
+    except UnicodeDecodeError:
+        raise ConfigError([f"The configuration file {source} is not text: check ${ENV_CONFIG}."]) from None
+    except ValueError as e:
+        raise ConfigError([f"The configuration file {source} is not YAML ({e}): correct it."]) from None
+    if not found:
         return {}
-    if not isinstance(doc, dict):
+    doc = found[0]
+    if len(found) > 1 or not isinstance(doc, dict) or not all(isinstance(key, str) for key in doc):
         raise ConfigError(
-            [f"The configuration file {source} must hold fields such as engineImage: correct it."]
+            [
+                f"The configuration file {source} must hold one mapping of fields such as engineImage: correct it."
+            ]
         )
     return doc
 

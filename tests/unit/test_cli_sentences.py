@@ -69,11 +69,23 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         (GOOD.replace("MTP", "Magic"), "spec.speculation.method"),
         (GOOD.replace(": 3", ": -1"), "spec.speculation.maxTokens"),
         (GOOD.replace("flash", "Flash_1"), "metadata.name"),
+        (GOOD.replace("{name: flash}", "{name: flash, namespace: ../../x}"), "metadata.namespace"),
+        (GOOD.replace("spec:", "tuning: {}\nspec:"), "tuning is not a field of this API"),
+        (GOOD + "  speculation: {}\n", "speculation stands twice in one place: remove one"),
+        (GOOD + "  podTemplate: {spec: {nodeSelector: {a: .nan}}}\n", "cannot be written as JSON"),
+        ("a: " + "[" * 3000, "is nested too deep"),
+        (GOOD + f"  profiling: {{grid: {{batchSizes: {list(range(1, 99))}}}}}\n", "has more than 16 items"),
+        (GOOD + "  replicas: 4096\n", "too many for one machine: set at most 64"),
+        (
+            GOOD + "  podTemplate: {spec: {volumes: [{name: x, configMap: {}}], containers: [{name: vllm,"
+            " volumeMounts: [{name: x, mountPath: /x}]}]}}\n",
+            "spec.podTemplate makes no pod",
+        ),
     ],
 )
 def test_a_file_that_is_wrong(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "f.yaml").write_text(text)
-    assert words in refused(run("up", tmp_path / "f.yaml", "--engine", "sim"))
+    assert words in refused(run("up", tmp_path / "f.yaml", "--engine", "sim", "--state", tmp_path / "s"))
 
 
 def test_a_taken_port(good: Path, taken: int) -> None:

@@ -132,3 +132,10 @@ def test_replicas_share_no_gpu(visible: str, replica: int, expected: str) -> Non
         "flash-0", template(podTemplate={"spec": {"containers": [limits]}}), replica, PORTS, machine
     )
     assert pod.launches[0].env["CUDA_VISIBLE_DEVICES"] == expected
+
+
+def test_a_container_with_its_images_own_command_is_left_out() -> None:
+    side = {"name": "side", "image": "envoy"}
+    pod = local_pod("flash-0", template(podTemplate={"spec": {"containers": [side]}}), 0, PORTS, MACHINE)
+    assert [launch.name for launch in pod.launches] == ["vllm"]
+    assert pod.notices == ("the container side is left out: what its image runs is not on this machine",)

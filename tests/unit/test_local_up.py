@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from specpilot.local.load import Load, hold
 from specpilot_engine.protocol import Schedule, ScheduleError, parse_schedule
 
@@ -188,3 +190,18 @@ async def test_an_engine_that_cannot_start_ends_the_run_with_its_last_words(tmp_
     last = done.stderr.strip().splitlines()[-1]
     assert re.match(r"specpilot: flash-[01] ended 3 times before it served, last with status 1: ", last)
     assert "the engine fails to start" in last
+
+
+@pytest.mark.parametrize("env", ['{name: "A=B", value: x}', '{name: A, value: "x\\0y"}'])
+def test_an_environment_that_no_process_can_have_ends_the_run(tmp_path: Path, env: str) -> None:
+    (tmp_path / "bad.yaml").write_text(FILE.replace("env: [", f"env: [{env}, "))
+    command = [sys.executable, "-m", "specpilot.cli", "up", str(tmp_path / "bad.yaml"), "--engine", "sim"]
+    done = subprocess.run(
+        [*command, "--port", "0", "--state", str(tmp_path / "other")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": "operator:serving"},
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "cannot be started" in done.stderr

@@ -28,6 +28,11 @@ def spec(args: list[str], image: str = "vllm/vllm-openai:v0.33.0", **more: Any) 
         (["--max-num-seqs", "-1"], None),
         (["--max-num-seqs"], None),
         (["--other", "64"], None),
+        (["--max-num-seqs", "1e99"], None),
+        (["--max-num-seqs", "inf"], None),
+        (["--max-num-seqs", "9" * 400], None),
+        (["--max-num-seqs", " 64\n"], 64),
+        (["--max-num-seqs", "1.5"], None),
         ([], None),
     ],
 )
@@ -94,3 +99,7 @@ def test_the_capture_cap_follows_the_device_that_placement_names(product: str, c
     }
     placed = spec(["--max-num-batched-tokens", "8192"], podTemplate={"spec": {"affinity": affinity}})
     assert limits(placed).capture_cap == cap
+
+
+def test_batches_that_no_grid_holds_are_not_looked_at() -> None:
+    assert limits(spec(["--max-num-seqs", "100000000"])).widest_batch == 4096

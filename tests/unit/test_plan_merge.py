@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.plan.merge import KEYS, merge
+from specpilot.plan.profiling import devices_wanted
 from specpilot.plan.protect import split
 
 
@@ -206,3 +207,46 @@ def test_the_hub_token_has_one_source() -> None:
     assert refusals(template) == {}
     found = refusals(template, tokenSecret={"name": "hub", "key": "token"})
     assert "tokenSecret" in found["spec.podTemplate.spec.containers[0].env[0]"]
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 9) | st.sampled_from(["", "x", "vllm", "nvidia.com/gpu"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from([*KEYS, "resources", "name", "limits"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from([*KEYS, "resources", "affinity"]), JUNK, max_size=3), JUNK, JUNK)
+def test_whatever_a_template_holds_can_be_merged(part: dict[str, Any], resources: Any, env: Any) -> None:
+    theirs = {**part, "name": "vllm", "resources": resources, "env": env}
+    spec = SpeculativeDeploymentSpec.model_validate(
+        {
+            "model": {"name": "m"},
+            "engine": {"image": "vllm:v0.33.0"},
+            "podTemplate": {"spec": {**part, "containers": [theirs, {"name": "side", **part}]}},
+        }
+    )
+    ours = {"containers": [{"name": "vllm", "env": [{"name": "A"}], "ports": [{"containerPort": 1}]}]}
+    merge(ours, split(spec)[0]["spec"])
+    devices_wanted(spec)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("ports", [{"name": "a"}], "each item must be a mapping with containerPort: remove it"),
+        ("env", [{"value": "a"}], "each item must be a mapping with name: remove it"),
+        ("resources", {"limits": 5}, "it must hold mappings such as limits and requests: remove it"),
+    ],
+)
+def test_what_cannot_be_merged_is_left_out_and_named(field: str, value: Any, said: str) -> None:
+    template = {"spec": {"containers": [{"name": "vllm", field: value}]}}
+    assert refusals(template) == {f"spec.podTemplate.spec.containers[0].{field}": said}
+
+
+def test_a_mount_of_ours_is_found_in_other_spellings() -> None:
+    mounts = [{"name": "x", "mountPath": "/run//specpilot/"}, {"name": "x", "mountPath": "/a/../tmp"}]
+    assert len(refusals({"spec": {"containers": [{"name": "vllm", "volumeMounts": mounts}]}})) == 2

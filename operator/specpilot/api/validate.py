@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,6 +28,8 @@ from specpilot.api.vocabulary import Reason
 
 T = TypeVar("T")
 KIND = "SpeculativeDeployment"
+_TOP = {"apiVersion", "kind", "metadata", "spec", "status"}
+_SHOWN = 80  # characters of a value that is wrong
 
 
 class Severity(StrEnum):
@@ -56,6 +59,16 @@ def _asks_for_block(v: Versioned) -> bool:
     return v.spec.speculation.method != "None" and v.spec.speculation.verification.method == "Block"
 
 
+# The API server sees to it by itself.
+NAMESPACE: tuple[Policy[str], ...] = (
+    Policy(
+        "metadata.namespace",
+        "metadata.namespace must be at most 63 characters of a-z, 0-9 and - and neither begin nor end with -:"
+        " correct it",
+        "",
+        lambda name: len(name) > 63 or not re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", name),
+    ),
+)
 # What the API server cannot see; `cel` is empty, the outcome a condition or a warning.
 VERSIONED: tuple[tuple[Policy[Versioned], Severity], ...] = (
     (
@@ -106,19 +119,26 @@ def problems(body: Mapping[str, Any]) -> list[Problem]:
     """What is wrong with a whole object as read from a file: shape, unknown fields, name and rules."""
     if body.get("apiVersion") != API_VERSION or body.get("kind") != KIND:
         return [Problem("kind", f"apiVersion and kind must be {API_VERSION} and {KIND}: correct them")]
-    unknown = list(unknown_fields(_schema(), body.get("spec"), "spec"))
+    unknown = sorted(str(key) for key in body.keys() - _TOP)
+    unknown += unknown_fields(_schema(), body.get("spec"), "spec")
     if unknown:
         return [Problem(f, f"{f} is not a field of this API: remove it or correct its name") for f in unknown]
     try:
         # JSON in strict mode takes what the API server takes: no text for a number, no number for text.
-        parsed = SpeculativeDeployment.model_validate_json(json.dumps(body), strict=True)
+        parsed = SpeculativeDeployment.model_validate_json(json.dumps(body, allow_nan=False), strict=True)
     except ValidationError as e:
         return [_shape(error) for error in e.errors()]
+    except RecursionError:
+        return [Problem("", "the object is nested too deep: no field of this API needs that, correct it")]
     except (TypeError, ValueError) as e:
         return [
             Problem("", f"the object cannot be written as JSON ({e}): quote dates and other special values")
         ]
-    return [*_check(policies.NAME, parsed.metadata.name), *validate(parsed.spec)]
+    return [
+        *_check(policies.NAME, parsed.metadata.name),
+        *_check(NAMESPACE, parsed.metadata.namespace),
+        *validate(parsed.spec),
+    ]
 
 
 def _spoken(spec: SpeculativeDeploymentSpec) -> Iterator[Problem]:
@@ -175,6 +195,15 @@ def _complaint(error: ErrorDetails) -> str:
         case "string_pattern_mismatch":
             pattern = str(error.get("ctx", {}).get("pattern"))
             like = "be a duration such as 30s, 2m or 40ms" if "h)?" in pattern else f"match {pattern}"
-            return f"must {like}, not {error['input']!r}: correct it"
+            return f"must {like}, not {_shown(error)}: correct it"
+        case "too_short":
+            return "needs at least one item: add one or remove the field"
+        case "too_long":
+            return f"has more than {error.get('ctx', {}).get('max_length')} items: remove some"
     text = error["msg"].removeprefix("Input ")
-    return f"{text[0].lower()}{text[1:]}, not {error['input']!r}: correct it"
+    return f"{text[0].lower()}{text[1:]}, not {_shown(error)}: correct it"
+
+
+def _shown(error: ErrorDetails) -> str:
+    text = repr(error["input"])
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
+from specpilot.api.documents import documents
 from specpilot.api.objects import CostProfile, SpeculativeDeployment
 from specpilot.cluster.client import Cluster
 from specpilot.cluster.kinds import CONFIG_MAP, COST_PROFILE, SPECULATIVE_DEPLOYMENT
 from specpilot.control import read
+from specpilot.control.keep import memory_in
 from specpilot.control.step import settings
 from specpilot.decide.memory import Memory
 from specpilot.explain.subject import Subject
@@ -33,11 +34,13 @@ def from_file(file: Path, state: Path | None = None) -> Subject:
     Raises LocalError.
     """
     try:
-        docs = [d for d in yaml.safe_load_all(file.read_text()) if isinstance(d, dict)]
+        docs = [d for d in documents(file.read_text()) if isinstance(d, dict)]
     except OSError as e:
         raise LocalError(f"{file} cannot be read ({e.strerror}): check the path") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise LocalError(f"{file} is not YAML or JSON: {' '.join(str(e).split())}") from None
+    except UnicodeDecodeError:
+        raise LocalError(f"{file} is not text: name a YAML or JSON file") from None
+    except ValueError as e:
+        raise LocalError(f"{file} is not YAML or JSON: {e}") from None
     profile = next((d for d in docs if d.get("kind") == "CostProfile"), None)
     if profile is not None:
         return of_profile(_profile(profile, str(file)))
@@ -70,7 +73,7 @@ async def from_cluster(namespace: str, name: str) -> Subject:
         points = points_of(_profile(found, f"CostProfile {namespace}/{used}")) if found else ()
         tuner = await cluster.get(CONFIG_MAP, namespace, names.tuner_config_map(name))
         schedule = await cluster.get(CONFIG_MAP, namespace, names.schedule_config_map(name))
-        return of_deployment(sd, points, read.memory_in(tuner), read.schedule_in(schedule))
+        return of_deployment(sd, points, memory_in(tuner), read.schedule_in(schedule))
     except ValidationError as e:
         raise LocalError(
             f"{namespace}/{name} cannot be understood ({e.error_count()} errors): update specpilot"

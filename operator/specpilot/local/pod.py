@@ -11,6 +11,7 @@ from typing import Any, Literal
 from specpilot.api import vocabulary as v
 from specpilot.plan import names
 from specpilot.plan.arguments import COMMAND
+from specpilot.plan.profiling import devices_of
 from specpilot_engine.protocol import ENV_ENGINE_URL, ENV_PORT, ENV_PROFILER_PORT
 
 EngineKind = Literal["sim", "vllm"]
@@ -79,6 +80,11 @@ def local_pod(
     volumes = {str(volume["name"]): volume for volume in spec.get("volumes", ())}
     launches, notices, folders = [], [], set()
     for container in spec["containers"]:
+        if not container.get("command"):
+            notices.append(
+                f"the container {container['name']} is left out: what its image runs is not on this machine"
+            )
+            continue
         paths = _paths(container, volumes, name, machine)
         folders |= {p for p in paths.values() if p is not None and machine.state in p.parents}
         env, missing = _environment(container, paths, machine)
@@ -90,9 +96,7 @@ def local_pod(
         }
         if container["name"] == v.ENGINE_CONTAINER and (devices := _devices(container, replica, machine)):
             env[_VISIBLE] = devices
-        command = [
-            _rewrite(word, paths) for word in (*container.get("command", ()), *container.get("args", ()))
-        ]
+        command = [_rewrite(word, paths) for word in (*container["command"], *(container.get("args") or ()))]
         command = _local_command(command, machine)
         if container["name"] == v.ENGINE_CONTAINER:
             command += ["--host", machine.host, "--port", str(ports.http)]  # the last one counts
@@ -161,8 +165,7 @@ def _environment(
 
 def _devices(container: Mapping[str, Any], replica: int, machine: Machine) -> str:
     """The GPUs of one replica, where the pod asks for some: replicas share none."""
-    resources = container.get("resources", {})
-    count = int({**resources.get("requests", {}), **resources.get("limits", {})}.get(_GPU, 0))
+    count = devices_of(container).get(_GPU, 0)
     if not count or machine.kind == "sim":
         return ""
     given = [d for d in machine.environ.get(_VISIBLE, "").split(",") if d]

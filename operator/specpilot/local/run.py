@@ -27,6 +27,7 @@ from specpilot.metrics.scrape import StateAnswer
 from specpilot.metrics.source import Metrics
 from specpilot.plan.arguments import live_support, speculates
 from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn, Profiling
+from specpilot.plan.problems import problems
 from specpilot.plan.profiling import profile_request, where_to_profile
 from specpilot.plan.render import render
 from specpilot_engine.protocol import ProfileRequest, Schedule
@@ -90,9 +91,13 @@ class Local:
         inputs = Inputs(self.schedule, OperatorFacts("local"), Profiling(where, request))
         deployment = next(o for o in render(sd, inputs) if o["kind"] == "Deployment")
         template = deployment["spec"]["template"]
-        replicas, notices = [], []
+        replicas, notices = [], [p.message for p in problems(sd)]
         for i, its_ports in enumerate(ports):
-            pod = local_pod(f"{sd.metadata.name}-{i}", template, i, its_ports, machine)
+            try:
+                pod = local_pod(f"{sd.metadata.name}-{i}", template, i, its_ports, machine)
+            except (KeyError, TypeError, ValueError, AttributeError) as e:
+                # On a cluster the API server knows what a pod is.
+                raise LocalError(f"spec.podTemplate makes no pod ({e!r}): correct it") from e
             for folder in pod.folders:
                 folder.mkdir(parents=True, exist_ok=True)
             notices += [n for n in pod.notices if n not in notices]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -16,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.live import Live
 
+from specpilot.api.documents import documents
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.api.validate import KIND, Severity, problems
 from specpilot.local.errors import LocalError
@@ -32,6 +33,7 @@ from specpilot.local.table import render
 from specpilot.local.view import View
 from specpilot.plan.fingerprint import request_key
 
+_MOST_REPLICAS = 64
 _HISTORY = 120  # readings that the table may draw
 
 
@@ -52,13 +54,13 @@ class Options:
 def read_file(file: Path) -> SpeculativeDeployment:
     """The one SpeculativeDeployment in a YAML file. Raises LocalError with one line per problem."""
     try:
-        docs = [d for d in yaml.safe_load_all(file.read_text()) if d is not None]
+        docs = documents(file.read_text())
     except OSError as e:
         raise LocalError(f"{file} cannot be read ({e.strerror}): check the path") from None
     except UnicodeDecodeError:
         raise LocalError(f"{file} is not text: name a YAML file with a {KIND}") from None
-    except yaml.YAMLError as e:
-        raise LocalError(f"{file} is not YAML: {' '.join(str(e).split())}") from None
+    except ValueError as e:
+        raise LocalError(f"{file} is not YAML: {e}") from None
     ours: list[dict[str, Any]] = [d for d in docs if isinstance(d, dict) and d.get("kind") == KIND]
     if len(ours) != 1:
         count = len(ours) or "no"
@@ -66,7 +68,7 @@ def read_file(file: Path) -> SpeculativeDeployment:
     found = [p for p in problems(ours[0]) if p.severity == Severity.ERROR]
     if found:
         raise LocalError("\n".join(f"{file}: {p.message}" for p in found))
-    return SpeculativeDeployment.parse(ours[0])
+    return SpeculativeDeployment.parse(json.loads(json.dumps(ours[0])))  # as the API server has it
 
 
 def make_machine(options: Options, folder: Path) -> Machine:
@@ -90,6 +92,10 @@ def _python_with_vllm(named: str | None) -> str:
 
 def choose_ports(options: Options, replicas: int) -> list[Ports]:
     """Ports of each replica. Raises LocalError when one that was asked for is taken."""
+    if replicas > _MOST_REPLICAS:
+        raise LocalError(
+            f"spec.replicas is {replicas}, too many for one machine: set at most {_MOST_REPLICAS}"
+        )
     free = free_ports(3 * replicas)
     if options.port == 0:
         return [Ports(*free[3 * i : 3 * i + 3]) for i in range(replicas)]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+# No engine has more than fifteen digits of anything.
+_COUNT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15}(?=[a-zA-Z]))?)([kKmMgGtT])?")
 _SHORT = {
     "-cc": "--compilation-config",
     "-O": "--optimization-level",
@@ -53,12 +56,11 @@ def integer(flags: Iterable[Flag], name: str) -> int | None:
     """A count with vLLM's suffixes (8k is 8000, 8K is 8192); None when absent, -1, auto or not a number."""
     flag = last(flags, name)
     text = flag.value if flag else ""
-    factor = {**_DECIMAL, **_BINARY}.get(text[-1:], 1)
-    digits = text[:-1] if factor > 1 else text
-    try:
-        number = int(float(digits) * factor)
-    except ValueError:
+    found = _COUNT.fullmatch(text.strip())
+    if found is None:
         return None
+    digits, suffix = found.groups()
+    number = int(float(digits) * {**_DECIMAL, **_BINARY}[suffix]) if suffix else int(digits)
     return number if number > 0 else None
 
 

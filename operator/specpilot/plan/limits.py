@@ -1,7 +1,8 @@
 """What the engine will admit, read from the user's arguments or from vLLM's own defaults.
 
 Defaults depend on the device, which the plan does not know; each limit is therefore a bound that
-holds on every device: `max_num_seqs` is the least the engine admits, `widest_batch` the most.
+holds on every device: `max_num_seqs` is the least the engine admits, `widest_batch` the most. Batches
+beyond MAX_BATCH are not looked at: the deepest look costs time in proportion, and the last depth holds.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specpilot.api.deployment import SpeculativeDeploymentSpec
+from specpilot.api.growth import MAX_BATCH
 from specpilot.plan import flags
 
 # vLLM 0.32 and 0.33, engine/arg_utils.py get_batch_defaults, for the API server:
@@ -39,7 +41,7 @@ def limits(spec: SpeculativeDeploymentSpec) -> Limits:
     cpu = runs_on_cpu(spec)
     ranks = spec.parallelism.tensor * spec.parallelism.pipeline
     least, most = (_SEQS_CPU * ranks, _SEQS_CPU * ranks) if cpu else (_SEQS_LEAST, _SEQS_MOST)
-    seqs = flags.integer(given, "--max-num-seqs")
+    seqs = min(flags.integer(given, "--max-num-seqs") or 0, MAX_BATCH)
     tokens = flags.integer(given, "--max-num-batched-tokens") or _TOKENS_LEAST * (ranks if cpu else 1)
     cap = 0 if cpu or _eager(given) else min(_cap(spec), tokens)
     return Limits(

@@ -28,7 +28,7 @@ ONE_OF = (
     frozenset({"exec", "httpGet", "tcpSocket", "grpc", "sleep"}),
     frozenset({"value", "valueFrom"}),
 )
-_DEFAULTS = {"protocol": "TCP"}
+DEFAULTS = {"protocol": "TCP"}
 
 
 def merge(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def merge(base: Mapping[str, Any], overlay: Mapping[str, Any]) -> dict[str, Any]
 
 def identity(field: str, item: Mapping[str, Any]) -> tuple[Any, ...]:
     """What an item of the list `field` is told apart by."""
-    return tuple(item.get(key, _DEFAULTS.get(key)) for key in KEYS[field])
+    return tuple(item.get(key, DEFAULTS.get(key)) for key in KEYS[field])
 
 
 def _merged(field: str, ours: Any, theirs: Any) -> Any:

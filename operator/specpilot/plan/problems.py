@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from specpilot.api.growth import MAX_BATCH
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.api.validate import Problem, Severity
 from specpilot.api.vocabulary import Reason
+from specpilot.plan import flags
 from specpilot.plan.env import environment_problems
 from specpilot.plan.profiling import devices_wanted
 from specpilot.plan.protect import split
@@ -25,6 +27,13 @@ def _found(sd: SpeculativeDeployment) -> Iterator[Problem]:
         yield Problem(path, f"{path}: {message}")
     for refused in split(spec)[1]:
         yield Problem(refused.path, f"{refused.path}: {refused.message}", Reason.INVALID_POD_TEMPLATE)
+    seqs = flags.integer(flags.parse(spec.engine.args), "--max-num-seqs") or 0
+    if seqs > MAX_BATCH:
+        yield Problem(
+            "spec.engine.args",
+            f"spec.engine.args sets --max-num-seqs above {MAX_BATCH}, up to which depths are tuned: lower it",
+            severity=Severity.WARNING,
+        )
     ranks = spec.parallelism.tensor * spec.parallelism.pipeline * spec.parallelism.data
     devices = devices_wanted(spec)
     if devices and sum(devices.values()) < ranks:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from specpilot.api import vocabulary as v
@@ -15,6 +17,7 @@ from specpilot.plan.inputs import Inputs, ProfileIn
 from specpilot.plan.labels import PROFILING, labels
 from specpilot.plan.limits import limits
 from specpilot.plan.pods import serving_template
+from specpilot.plan.protect import split
 from specpilot.plan.revision import newest, rendering
 from specpilot_engine.protocol import ProfileRequest
 
@@ -22,6 +25,7 @@ POD_BUDGET_SECONDS = 30.0  # how long a pod stays out of the Service where servi
 _CONTEXT = 8192  # vLLM's own profiling context
 _CONTEXT_UNKNOWN = 2048  # where the model's length is not given: every served model holds this many
 _MAX_BATCH_SIZES = 16
+_COUNT = re.compile("[1-9][0-9]{0,5}")
 _GRACE_SECONDS = 30  # there are no requests of anybody's to drain
 
 
@@ -40,14 +44,22 @@ def where_to_profile(spec: SpeculativeDeploymentSpec, devices_free: bool) -> Pro
 def devices_wanted(spec: SpeculativeDeploymentSpec) -> dict[str, int]:
     """Devices that one pod asks for, by resource name, read from the podTemplate's limits and requests."""
     found: dict[str, int] = {}
-    containers = ((spec.pod_template or {}).get("spec") or {}).get("containers") or []
-    for container in containers:
-        resources = container.get("resources") or {}
-        asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-        for name, amount in sorted(asked.items()):
-            if "/" in name and not name.startswith("hugepages") and str(amount).isdigit() and int(amount):
-                found[name] = found.get(name, 0) + int(amount)
+    pod = split(spec)[0].get("spec") or {}
+    for container in pod.get("containers") or ():
+        for name, count in devices_of(container).items():
+            found[name] = found.get(name, 0) + count
     return found
+
+
+def devices_of(container: Mapping[str, Any]) -> dict[str, int]:
+    """Devices that one container asks for, by resource name."""
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    return {
+        name: int(amount)
+        for name, amount in sorted(asked.items())
+        if "/" in name and not name.startswith("hugepages") and _COUNT.fullmatch(str(amount))
+    }
 
 
 def profile_request(spec: SpeculativeDeploymentSpec, where: ProfileIn) -> ProfileRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from specpilot.api import vocabulary as v
 from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.plan import env, names
+from specpilot.plan.merge import DEFAULTS, KEYS, identity
 from specpilot_engine.protocol import PORT, PROFILER_PORT
 
 OUR_VOLUMES = frozenset(
@@ -66,6 +68,7 @@ def split(spec: SpeculativeDeploymentSpec) -> tuple[dict[str, Any], list[Refused
         template, template.keys() - {"metadata", "spec"}, at, "a pod template has metadata and spec only"
     )
     metadata, pod = found.mapping(template, "metadata", at), found.mapping(template, "spec", at)
+    _sound(pod, f"{at}.spec", found)
     others = metadata.keys() - {"labels", "annotations"}
     found.drop(metadata, others, f"{at}.metadata", "only labels and annotations can be set here")
     labels = found.mapping(metadata, "labels", f"{at}.metadata")
@@ -94,6 +97,34 @@ def split(spec: SpeculativeDeploymentSpec) -> tuple[dict[str, Any], list[Refused
     return template, found.refused
 
 
+def _sound(part: dict[str, Any], where: str, found: _Refusals) -> None:
+    """Take out what cannot be merged: a list whose items cannot be told apart, resources of another shape.
+
+    Kubernetes would refuse them as well, but only sees what was merged."""
+    for field, value in sorted(part.items()):
+        if field in KEYS and isinstance(value, list) and not all(_has_identity(field, i) for i in value):
+            keys = " and ".join(k for k in KEYS[field] if k not in DEFAULTS)
+            found.drop(part, [field], where, f"each item must be a mapping with {keys}")
+        elif field == "resources" and not _is_table(value):
+            found.drop(part, [field], where, "it must hold mappings such as limits and requests")
+        elif isinstance(value, dict):
+            _sound(value, f"{where}.{field}", found)
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                if isinstance(item, dict):
+                    _sound(item, f"{where}.{field}[{index}]", found)
+
+
+def _has_identity(field: str, item: Any) -> bool:
+    return isinstance(item, dict) and all(isinstance(key, str | int) for key in identity(field, item))
+
+
+def _is_table(resources: Any) -> bool:
+    if not isinstance(resources, dict):
+        return resources is None
+    return all(isinstance(resources.get(part) or {}, dict) for part in ("limits", "requests"))
+
+
 def _engine(container: dict[str, Any], spec: SpeculativeDeploymentSpec, where: str, found: _Refusals) -> None:
     for field, instead in _INSTEAD.items():
         found.drop(container, {field} & container.keys(), where, f"the operator owns it, use {instead}")
@@ -111,11 +142,11 @@ def _engine(container: dict[str, Any], spec: SpeculativeDeploymentSpec, where: s
 
 
 def _our_mount(mount: Mapping[str, Any]) -> bool:
-    return str(mount.get("mountPath", "")).rstrip("/") in OUR_MOUNTS
+    return posixpath.normpath(str(mount.get("mountPath", ""))) in OUR_MOUNTS
 
 
 def _our_port(port: Mapping[str, Any]) -> bool:
-    return port.get("containerPort") in OUR_PORTS or port.get("name") in OUR_PORT_NAMES
+    return port.get("containerPort") in OUR_PORTS or str(port.get("name")) in OUR_PORT_NAMES
 
 
 class _Refusals:
