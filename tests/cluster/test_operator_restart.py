@@ -100,7 +100,7 @@ def test_killed_while_it_retunes_it_keeps_the_generation_and_goes_on(
     assert flash.pod_lives() == lives
 
 
-def test_a_restart_in_peace_writes_nothing(
+def test_a_restart_in_peace_writes_nothing_and_deletion_needs_no_operator(
     operator: OperatorProcess, cluster: Cluster, flash: Watched, sim_image: str
 ) -> None:
     flash.apply(simulated("flash", sim_image, profiling={"where": "Pod", "grid": SMALL_GRID}))
@@ -115,6 +115,14 @@ def test_a_restart_in_peace_writes_nothing(
     assert writes(cluster, since) == []
     assert flash.versions() == before
     assert flash.body()["metadata"]["resourceVersion"] == status
+
+    # And deletion does not wait for an operator, nor does one that comes back undo it.
+    operator.kill()
+    cluster.kubectl("delete", "specdep/flash", "--cascade=foreground", "--timeout=60s", "-n", flash.namespace)
+    since = position(cluster)
+    restarted(operator)
+    eventually(lambda: not flash.children(), 30, "all children are gone")
+    assert writes(cluster, since) == []
 
 
 def test_an_upgrade_that_renders_differently_rolls_no_pod(

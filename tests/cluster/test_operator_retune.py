@@ -130,7 +130,7 @@ def test_pods_that_are_not_ready_are_left_out_of_the_acknowledgement(
 
         def settled() -> bool:
             effective = tight.status()["speculation"]["effective"]
-            return effective["generation"] == tight.generation() and effective["pods"] == "1/1"
+            return (effective["generation"], effective["pods"]) == (tight.generation(), "1/1")
 
         eventually(settled, 30, "acknowledged by the one that is ready")
         assert tight.condition("Tuned")["status"] == "True"
