@@ -158,9 +158,10 @@ def _decide(memory: Memory, prior: CostPrior, settings: Settings, now: float) ->
     if not verdict.passed:
         # What is better elsewhere need not wait for what is not yet sure at the load.
         held = np.where(_near(weights), _only(old, score), score)
-        elsewhere = _propose(memory, land, settings, held, score, now)
-        if elsewhere[2].passed:
-            steps, new, verdict = elsewhere
+        if held.max() >= c.IDLE_GAIN:
+            elsewhere = _propose(memory, land, settings, held, score, now)
+            if elsewhere[2].passed:
+                steps, new, verdict = elsewhere
     chosen = new if verdict.passed else old
     recent = shifted_lately(memory, settings, now)
     exploration = exploring.explore(
