@@ -26,7 +26,7 @@ def pod_template(cluster: Cluster, namespace: str, vllm: Vllm) -> dict[str, Any]
     if vllm.interpreter != Path("/usr"):  # that one is in the image
         folders["interpreter"] = vllm.interpreter
     for name, folder in folders.items():
-        cluster.apply(*_volume(f"{namespace}-{name}", name, namespace, folder))
+        mount(cluster, namespace, name, folder)
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in folders]
     mounts = [{"name": name, "mountPath": str(folder), "readOnly": True} for name, folder in folders.items()]
     return {"spec": {"volumes": volumes, "containers": [{"name": CONTAINER, "volumeMounts": mounts}]}}
@@ -37,6 +37,11 @@ def remove(cluster: Cluster, namespace: str) -> None:
     cluster.kubectl(
         "delete", "persistentvolume", "--selector", f"specpilot-tests={namespace}", "--wait=false"
     )
+
+
+def mount(cluster: Cluster, namespace: str, claim: str, folder: Path) -> None:
+    """Make a volume of a folder of this machine, and a claim on it that pods of `namespace` may mount."""
+    cluster.apply(*_volume(f"{namespace}-{claim}", claim, namespace, folder))
 
 
 def _volume(name: str, claim: str, namespace: str, folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:

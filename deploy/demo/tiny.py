@@ -1,0 +1,28 @@
+"""deploy/samples/cpu-tiny.yaml, made to fit this machine: a real vLLM that is worth watching for minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+SAMPLE = Path(__file__).resolve().parents[1] / "samples" / "cpu-tiny.yaml"
+NAME = "tiny"
+LONGEST = 400  # tokens of a completion: fewer, and new requests would disturb most steps
+CONTEXT = 128  # tokens that such requests hold at first; little, so that profiling is short
+
+
+def tiny(
+    image: str, target: Path, draft: Path, pod_template: dict[str, Any], interval: int
+) -> dict[str, Any]:
+    """The sample with an image, models and volumes of ours, looking every `interval` seconds."""
+    body: dict[str, Any] = yaml.safe_load(SAMPLE.read_text())
+    spec = body["spec"]
+    spec["model"] = {"name": str(target), "servedName": NAME}  # no hostPath: restricted pods may not have one
+    spec["engine"]["image"] = image
+    spec["speculation"]["draftModel"]["name"] = str(draft)
+    spec["tuning"] |= {"interval": f"{interval}s", "dwell": f"{2 * interval}s"}
+    spec["profiling"]["grid"] = {"tokens": [0, 1, 3], "batchSizes": [1, 16], "contextLengths": [CONTEXT]}
+    spec["podTemplate"] = pod_template
+    return body
