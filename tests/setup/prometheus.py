@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import httpx
 import yaml
-from deploy.demo.scraping import configuration
+from deploy.demo import discovery
 from tests.setup import debian
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
@@ -46,11 +48,14 @@ def running(cluster: Cluster, folder: Path, interval: str) -> Iterator[Prometheu
     program = shutil.which("prometheus")
     assert program
     config, url = folder / "prometheus.yml", f"http://127.0.0.1:{free_ports(1)[0]}"
-    config.write_text(yaml.safe_dump(configuration(interval, cluster.kubeconfig)))
+    config.write_text(yaml.safe_dump(discovery.configuration(interval, folder / "targets.json")))
     options = (f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}")
     with (folder / "prometheus.log").open("wb") as log:
         address = f"--web.listen-address={url.removeprefix('http://')}"
         process = subprocess.Popen([program, *options, address], stdout=log, stderr=log)
+    stop = threading.Event()
+    discoverer = threading.Thread(target=_discover, args=(cluster, folder / "targets.json", stop))
+    discoverer.start()
     try:
         eventually(
             lambda: httpx.get(f"{url}/-/ready", trust_env=False).status_code == 200,
@@ -59,5 +64,15 @@ def running(cluster: Cluster, folder: Path, interval: str) -> Iterator[Prometheu
         )
         yield Prometheus(url)
     finally:
+        stop.set()
+        discoverer.join()
         process.kill()
         process.wait()
+
+
+def _discover(cluster: Cluster, targets: Path, stop: threading.Event) -> None:
+    arguments = ("get", "pods", "--all-namespaces", "--selector", discovery.SELECTOR, "--output=json")
+    while not stop.wait(discovery.PERIOD):
+        listed = cluster.kubectl(*arguments, check=False)
+        if listed:
+            discovery.write(targets, json.loads(listed)["items"])
