@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
@@ -153,7 +154,7 @@ def crd() -> None:
     """Print the CustomResourceDefinitions."""
     from specpilot.api.crd import crds, dump
 
-    sys.stdout.write("---\n".join(dump(one) for one in crds()))
+    _out("---\n".join(dump(one) for one in crds()))
 
 
 @app.command(epilog=examples("specpilot operator", "specpilot operator --config config.yaml"))
@@ -172,9 +173,9 @@ def operator(
 def show_version() -> None:
     """Print the version."""
     try:
-        print(version("specpilot"))
+        _out(f"{version('specpilot')}\n")
     except PackageNotFoundError:
-        print("unknown: specpilot is not installed as a package")
+        _out("unknown: specpilot is not installed as a package\n")
 
 
 def _console() -> Console:
@@ -211,6 +212,18 @@ def _try(work: Callable[[], T]) -> T:
         _end(str(e), FAILED)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
+
+
+def _out(text: str) -> None:
+    """To standard output, which may be a file on a full disk; a reader that has left is click's affair."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as e:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the flush at exit would fail again
+        _end(f"the output cannot be written ({e.strerror}): free some space", FAILED)
 
 
 def _write(path: Path, text: str) -> None:

@@ -94,6 +94,14 @@ def test_a_taken_port(good: Path, taken: int) -> None:
     assert sentence == f"port {taken} cannot be had on 127.0.0.1: choose another with --port"
 
 
+@pytest.mark.parametrize("port", ["0", "8000"])
+@pytest.mark.parametrize("host", ["256.1.1.1", "no.such.host.invalid", "192.0.2.7"])
+def test_an_address_that_is_not_of_this_machine(good: Path, host: str, port: str) -> None:
+    state = good.parent / "state"
+    sentence = refused(run("up", good, "--engine", "sim", "--host", host, "--port", port, "--state", state))
+    assert sentence == f"nothing can listen on {host}: name an address of this machine with --host"
+
+
 def test_no_vllm(good: Path) -> None:
     sentence = refused(run("up", good, "--state", good.parent / "s", "--python", "/no/python"))
     assert sentence == (
@@ -152,6 +160,17 @@ def test_help_has_examples(command: str) -> None:
 def test_crd_prints_both_definitions() -> None:
     docs = list(yaml.safe_load_all(run("crd").stdout))
     assert [d["spec"]["names"]["kind"] for d in docs] == ["SpeculativeDeployment", "CostProfile"]
+
+
+@pytest.mark.parametrize("command", ["crd", "version"])
+def test_output_onto_a_full_disk(command: str) -> None:
+    env = {**os.environ, "PYTHONPATH": "operator:serving"}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "specpilot.cli", command], stdout=full, stderr=-1, text=True, env=env
+        )
+    said = "specpilot: the output cannot be written (No space left on device): free some space\n"
+    assert (done.returncode, done.stderr) == (1, said)
 
 
 def test_version_is_one_line() -> None:

@@ -88,3 +88,24 @@ def test_a_schedule_file_is_whole_or_not_there(tmp_path: Path) -> None:
 def test_the_default_folder_is_the_users_and_the_objects() -> None:
     assert default_folder(SD).name == "llm-flash"
     assert str(os.getuid()) in default_folder(SD).parent.name
+
+
+def test_a_package_that_cannot_be_copied_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "engine" / "specpilot_engine").mkdir(parents=True)
+    (tmp_path / "engine" / "specpilot_engine" / "protocol").touch()
+    with (
+        pytest.raises(LocalError, match=r"to \S+ \([^:(]*File exists\): free some space"),
+        State(tmp_path, SD, KEY).held(),
+    ):
+        pass
+
+
+def test_files_that_are_no_text_are_as_good_as_none(tmp_path: Path) -> None:
+    state = State(tmp_path, SD, KEY)
+    state.write_schedule(Schedule(4, (Step(8, 3),)))
+    state.write_points(POINTS, 20)
+    state.write_memory(Memory(shift="survival", shifted_at=9.0))
+    for file in tmp_path.rglob("*.json"):
+        file.write_bytes(b"\xff\xfe\x00")
+    assert (state.schedule(), state.points()) == (None, ((), 0))
+    assert state.memory().shift == ""

@@ -66,7 +66,7 @@ class Local:
         if not in_force.steps:
             in_force = first_schedule(points, self._settings)
         self._adopt(in_force)
-        wanted = self._tunes and where_to_profile(sd.spec, False) is not ProfileIn.NOWHERE
+        wanted = self._tunes and ports and where_to_profile(sd.spec, False) is not ProfileIn.NOWHERE
         request = (
             profile_request(sd.spec, ProfileIn.POD) if wanted and (not total or len(points) < total) else None
         )

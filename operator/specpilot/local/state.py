@@ -55,7 +55,7 @@ class State:
     def schedule(self) -> Schedule | None:
         """The schedule of the run before; None when there is none that can be used."""
         try:
-            return parse_schedule(self._schedule.read_text())
+            return parse_schedule(_read(self._schedule))
         except (OSError, ScheduleError):
             return None
 
@@ -66,7 +66,7 @@ class State:
     def memory(self) -> Memory:
         """The tuner's memory; an empty one at first."""
         try:
-            return Memory.from_json(self._memory.read_text())
+            return Memory.from_json(_read(self._memory))
         except OSError:
             return Memory()
 
@@ -76,7 +76,7 @@ class State:
     def points(self) -> tuple[tuple[ProfilePoint, ...], int]:
         """Measured points under this key, and how many were planned; (), 0 when there are none."""
         try:
-            profile = CostProfile.model_validate_json(self._profile.read_text())
+            profile = CostProfile.model_validate_json(_read(self._profile))
         except (OSError, ValidationError):
             return (), 0
         if profile.spec.key != self._key:
@@ -152,9 +152,15 @@ def _copy_package(to: Path) -> None:
             source, to / source.name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
         )
     except OSError as e:
+        why = e.strerror or next((text for _, _, text in e.args[0]), "")  # copytree's is a list of them
         raise LocalError(
-            f"the engine package cannot be copied to {to} ({e}): free some space, or name another folder with --state"
+            f"the engine package cannot be copied to {to} ({why.partition(':')[0]}): free some space, or name another folder with --state"
         ) from None
+
+
+def _read(path: Path) -> str:
+    """What is no text becomes text that no reader takes. Raises OSError."""
+    return path.read_text(errors="replace")
 
 
 def _write(path: Path, text: str) -> None:

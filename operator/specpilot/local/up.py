@@ -96,6 +96,8 @@ def choose_ports(options: Options, replicas: int) -> list[Ports]:
         raise LocalError(
             f"spec.replicas is {replicas}, too many for one machine: set at most {_MOST_REPLICAS}"
         )
+    if port_taken(0, options.host):
+        raise LocalError(f"nothing can listen on {options.host}: name an address of this machine with --host")
     free = free_ports(3 * replicas)
     if options.port == 0:
         return [Ports(*free[3 * i : 3 * i + 3]) for i in range(replicas)]
