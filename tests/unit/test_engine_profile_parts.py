@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from specpilot_engine.profiler.order import Group, groups
 from specpilot_engine.profiler.progress import Progress
 from specpilot_engine.profiler.store import PointStore, StoreError
-from specpilot_engine.protocol import ProfilePoint, ProfileRequest
+from specpilot_engine.protocol import ProfilePoint, ProfileRequest, parse_point
 
 SIZES = st.lists(st.integers(1, 512), min_size=1, max_size=9)
 
@@ -71,6 +71,12 @@ def test_a_line_cut_short_loses_that_point_only(tmp_path, cut):
     assert {p.tokens for p in resumed.points.values()} == expected
     resumed.append(point(5), 3.0)
     assert {p.tokens for p in PointStore(str(path), "a").points.values()} == expected | {5}
+
+
+@pytest.mark.parametrize("seconds", [0, -1, "NaN", "Infinity"])
+def test_a_time_that_no_step_takes_is_no_point(seconds):
+    with pytest.raises(ValueError, match="no step takes"):
+        parse_point({**point(0).as_json(), "seconds": seconds})
 
 
 @pytest.mark.parametrize("line", ["", "garbage", "[1]", "3", '{"key": "a"}', '{"key": "a", "point": {}}'])

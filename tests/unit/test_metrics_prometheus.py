@@ -43,6 +43,19 @@ ANSWERS: dict[str, tuple[int, str, Problem, str]] = {
         Problem.MALFORMED,
         "not its JSON",
     ),
+    "labels that are no text": (
+        200,
+        f'{{"status": "success", "data": {{"result": [{SERIES[:-1]}, "k": 3}}, "values": [[1, "2"]]}}]}}}}',
+        Problem.MALFORMED,
+        "not its JSON",
+    ),
+    "a number beyond all bounds": (
+        200,
+        f'{{"status": "success", "data": {{"result": [{SERIES}, "values": [[1{"0" * 400}, "2"]]}}]}}}}',
+        Problem.MALFORMED,
+        "not its JSON",
+    ),
+    "JSON nested without end": (200, "[" * 100_000, Problem.MALFORMED, "not its JSON"),
     "a query that failed": (
         422,
         '{"status": "error", "errorType": "execution", "error": "too many samples"}',

@@ -48,7 +48,7 @@ def json_object(response: httpx.Response, who: str, advice: str) -> dict[str, An
     """The JSON object in an answer. Raises MetricsError when it holds anything else."""
     try:
         doc = json.loads(response.content)
-    except ValueError:
+    except (ValueError, RecursionError):
         doc = None
     if not isinstance(doc, dict):
         raise MetricsError(Problem.MALFORMED, f"{who} answered with something that is not its JSON: {advice}")

@@ -49,6 +49,7 @@ ENGINE_SERIES = tuple(
 VLLM_SERIES = tuple(n for n in _SUMS if n.startswith("vllm:"))  # of vLLM's own
 SERIES = (*ENGINE_SERIES, *VLLM_SERIES)
 _WANTED = frozenset(SERIES)
+_DIGITS = 9  # of a depth, batch or position
 
 
 class Sample(NamedTuple):
@@ -149,7 +150,7 @@ def _true(value: float) -> float:
 
 def _index(labels: Mapping[str, str], name: str) -> int | None:
     text = labels.get(name, "")
-    return int(text) if text.isdecimal() else None
+    return int(text) if text.isdecimal() and len(text) <= _DIGITS else None
 
 
 def _whole(cell: Mapping[str, float]) -> bool:

@@ -121,7 +121,7 @@ class Prometheus:
                     f"{self._who} could not run the query ({doc.get('error', 'no reason given')}): see its log",
                 )
             series = [_series(row) for row in doc["data"]["result"]]
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as e:
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as e:
             raise MetricsError(
                 Problem.MALFORMED,
                 f"{self._who} answered a query with something that is not its JSON ({e!r}): check that"
@@ -204,4 +204,7 @@ class Prometheus:
 
 def _series(row: dict[str, Any]) -> Series:
     at, value = row["values"][-1]
-    return Series(row["metric"], float(at), float(value))
+    labels = row["metric"]
+    if not all(isinstance(text, str) for text in (labels["__name__"], *labels.values())):
+        raise TypeError(f"labels {labels}")
+    return Series(labels, float(at), float(value))

@@ -137,7 +137,7 @@ class Pods:
                 file_error=str(doc["fileError"]),
                 versions={str(k): str(v) for k, v in doc["versions"].items()},
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as e:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as e:
             raise _malformed(target, target.engine_port, STATE_PATH, repr(e)) from None
 
     async def profile(self, target: Target, seen: int) -> ProfileAnswer:
@@ -155,7 +155,7 @@ class Pods:
                 finished=bool(doc["finished"]),
                 error=str(doc["error"]),
             )
-        except (KeyError, TypeError, ValueError) as e:
+        except (KeyError, TypeError, ValueError, OverflowError) as e:
             raise _malformed(target, target.profiler_port, PROFILE_PATH, repr(e)) from None
 
     async def answers(self, target: Target, port: int, path: str) -> bool:

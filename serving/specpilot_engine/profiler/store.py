@@ -52,7 +52,7 @@ class PointStore:
                     point = parse_point(doc["point"])
                     self.spent = max(self.spent, float(doc["spent"]))
                     self.points[point.tokens, point.batch, point.context] = point
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, OverflowError):
                 continue
 
     def append(self, point: ProfilePoint, spent: float) -> None:

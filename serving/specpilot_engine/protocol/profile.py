@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -82,8 +83,8 @@ class ProfilePoint:
 
 
 def parse_point(doc: dict[str, Any]) -> ProfilePoint:
-    """Inverse of ProfilePoint.as_json. Raises KeyError, TypeError or ValueError."""
-    return ProfilePoint(
+    """Inverse of ProfilePoint.as_json. Raises KeyError, TypeError, ValueError or OverflowError."""
+    point = ProfilePoint(
         int(doc["tokens"]),
         int(doc["batchSize"]),
         int(doc["contextLength"]),
@@ -91,6 +92,9 @@ def parse_point(doc: dict[str, Any]) -> ProfilePoint:
         float(doc["spread"]),
         int(doc["steps"]),
     )
+    if not (0 < point.seconds < math.inf and 0 <= point.spread < math.inf):
+        raise ValueError(f"no step takes {point.seconds} s with a spread of {point.spread}")
+    return point
 
 
 def profile_document(
