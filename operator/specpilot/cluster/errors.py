@@ -34,6 +34,10 @@ class Unavailable(ClusterError):
     """The API server does not answer, or not now: try again later."""
 
 
+class Terminating(ClusterError):
+    """The namespace is being deleted, with everything in it."""
+
+
 # Server-side apply reports a field that the schema does not have as an internal error.
 _USER_ERRORS_AS_500 = (
     "not declared in schema",
@@ -49,6 +53,8 @@ def from_status(status: int, body: str | bytes | None, what: str) -> ClusterErro
     `what` names the request, for example "apply of Deployment llm/flash".
     """
     message = f"{what}: {_message(body) or f'the API server answered {status}'}"
+    if status == 403 and "because it is being terminated" in message:
+        return Terminating(message)
     if status in (401, 403):
         return Forbidden(message)
     if status in (404, 410):

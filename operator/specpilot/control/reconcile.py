@@ -15,7 +15,7 @@ from specpilot.api.vocabulary import Reason
 from specpilot.cluster.apply import InvalidPodTemplate, Outcome, Ref, apply_plan
 from specpilot.cluster.client import Cluster
 from specpilot.cluster.devices import Devices
-from specpilot.cluster.errors import ClusterError, Forbidden, Invalid, NotFound
+from specpilot.cluster.errors import ClusterError, Forbidden, Invalid, NotFound, Terminating
 from specpilot.cluster.events import Events
 from specpilot.cluster.status import write_status
 from specpilot.control import read
@@ -80,6 +80,8 @@ class Reconciler:
             else:
                 async with live.lock:
                     await self._serve(self._gather(key, body, live, live.parsed.sd))
+        except Terminating:
+            return  # its own deletion comes after that of its children
         except NotFound as e:
             if self._store.main(key) is body:
                 raise Retry(e.message) from None

@@ -39,6 +39,7 @@ from specpilot.plan.arguments import live_support
 from specpilot_engine.protocol import ProfilePoint, Schedule
 
 log = structlog.get_logger(__name__)
+_READ = (Reason.PROMETHEUS, Reason.SCRAPING, Reason.FALLBACK_SCRAPING)
 Body = dict[str, Any]
 
 
@@ -121,6 +122,7 @@ class Retuner:
 
     async def _step(self, due: Due, reading: Reading) -> None:
         live, sd = due.live, due.sd
+        shown = (live.tuning, live.metrics, live.speculation)
         mode = sd.spec.tuning.mode if live_support(sd.spec)[0] else "Observe"
         to = self._reconciler.settings(live, sd, due.schedule)
         if mode != "Apply":
@@ -131,7 +133,6 @@ class Retuner:
         before = forget(self._noted(live, points, to), [target.key for target in due.targets])
         taken = step(before, counters, points, to, mode == "Apply", time.time())
         live.evidence = taken.evidence
-        shown = (live.tuning, live.metrics, live.speculation)
         live.speculation, live.undrafted = drafting(live, taken, due.schedule, counters)
         live.tuning = tuning(mode, taken, live.tuning)
         if mode == "Apply" and taken.schedule is None:
@@ -159,7 +160,8 @@ class Retuner:
     def _counters(self, due: Due, reading: Reading) -> Mapping[PodKey, Counters]:
         pods = {t.key: reading.pods[t.key] for t in due.targets if t.key in reading.pods}
         available = availability(pods.values(), self._config.missed_ticks)
-        if available is not None:
+        # A read that was missed for the first time says nothing yet.
+        if available is not None and available.available == (available.reason in _READ):
             due.live.metrics = Finding(available.reason, available.message)
         return {key: pod.counters for key, pod in pods.items() if pod.counters is not None}
 

@@ -79,7 +79,7 @@ def _name(line: str) -> str:
 
 
 def to_counters(life: str, at: float, samples: Iterable[Sample]) -> Counters | None:
-    """Counters at one moment, or None when no wanted sample is there.
+    """Counters at one moment, or None when no wanted sample with a value is there.
 
     `samples` of several engines in one pod (label `engine`) are summed; the schedule generation is
     then the oldest, live tuning is on only where all have it.
@@ -106,7 +106,7 @@ class _Tally:
     def add(self, sample: Sample) -> None:
         name, labels, value = sample
         value = _true(value)
-        self.seen = self.seen or name in _WANTED
+        self.seen = self.seen or (name in _WANTED and not math.isnan(value))
         if field := _SUMS.get(name):
             self.sums[field] = self.sums.get(field, 0.0) + value
         if field := _CELLS.get(name):
