@@ -50,7 +50,7 @@ setup: venv  ## bring what the engine and cluster tests need into the cache
 test: lint setup  ## everything: lint, then all tests
 	$(PYTEST) tests/unit tests/chart tests/engine tests/cluster
 
-test-unit: venv  ## decisions, plans, the simulated engine: seconds
+test-unit: venv  ## decisions, plans, the simulated engine: two minutes
 	$(PYTEST) tests/unit
 
 test-chart: venv  ## what the Helm chart renders

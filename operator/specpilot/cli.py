@@ -99,7 +99,7 @@ def explain(
         ),
     ],
     batch: Annotated[
-        list[int] | None, typer.Option(help="Running requests to show; may be repeated.")
+        list[int] | None, typer.Option(min=1, help="Running requests to show; may be repeated.")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write an interactive page to this file.")] = None,
     state: Annotated[

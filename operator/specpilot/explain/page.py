@@ -144,7 +144,7 @@ def _table(it: Explanation) -> str:
         "step time, ms",
         "tokens/s",
         "over depth 0",
-        "next slot pays",
+        "last slots pay",
     )
     head = "".join(f'<th class="n">{name}</th>' for name in names)
     return f'<div class="panel scroll"><table><thead><tr>{head}<th></th></tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
