@@ -13,7 +13,7 @@ import yaml
 from tests.setup.cluster import Cluster
 
 from specpilot.api.crd import crds
-from specpilot.control.read import MEMORY_KEY
+from specpilot.control.keep import MEMORY_KEY
 from specpilot.decide.memory import Memory
 from specpilot.estimate.survival import SurvivalMemory
 from specpilot_engine.protocol import SCHEDULE_KEY, Schedule, Step
