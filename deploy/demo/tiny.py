@@ -22,7 +22,8 @@ def tiny(
     spec["model"] = {"name": str(target), "servedName": NAME}  # no hostPath: restricted pods may not have one
     spec["engine"]["image"] = image
     spec["speculation"]["draftModel"]["name"] = str(draft)
-    spec["tuning"] |= {"interval": f"{interval}s", "dwell": f"{2 * interval}s"}
+    # An engine of ten steps a second has to spend more on exploring than one of a hundred to learn as much.
+    spec["tuning"] |= {"interval": f"{interval}s", "dwell": f"{2 * interval}s", "explorationPrice": 0.03}
     spec["profiling"]["grid"] = {"tokens": [0, 1, 3], "batchSizes": [1, 16], "contextLengths": [CONTEXT]}
     spec["podTemplate"] = pod_template
     return body

@@ -62,6 +62,17 @@ def test_one_point_is_enough_for_a_curve() -> None:
     assert ms(prior, 5, 8) == pytest.approx(20 * float(generic(5, 8) / generic(2, 8)))
 
 
+def test_a_depth_cut_off_by_the_budget_grows_as_the_others_do() -> None:
+    """At 16 requests depth 3 was not reached; depth 1 has grown four times by then, and it more so."""
+    prior = CostPrior(
+        [point(0, 1, 48), point(0, 16, 113), point(1, 1, 47), point(1, 16, 187), point(3, 1, 68)]
+    )
+    assert ms(prior, 3, 1) == pytest.approx(68)
+    growth = float(generic(3, 16) / generic(3, 1) / (generic(1, 16) / generic(1, 1)))
+    assert ms(prior, 3, 16) == pytest.approx(68 * 187 / 47 * growth)
+    assert ms(prior, 5, 16) > ms(prior, 3, 16) > ms(prior, 2, 16) > ms(prior, 1, 16)
+
+
 def test_points_that_cannot_be_true_are_left_out() -> None:
     prior = CostPrior([point(1, 8, float("nan")), point(1, 8, -1.0), point(0, 1, 10)])
     assert ms(prior, 0, 1) == pytest.approx(10)

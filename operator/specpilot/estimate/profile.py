@@ -59,9 +59,7 @@ class CostPrior:
             if 0 < p.seconds < math.inf and p.batch > 0:
                 contexts.setdefault(p.context, {}).setdefault(p.tokens, {})[p.batch] = p.seconds
         self._lengths = sorted(contexts)
-        self._curves = {
-            (x, k): _measured(k, sizes) for x in self._lengths for k, sizes in sorted(contexts[x].items())
-        }
+        self._curves = {(x, k): curve for x in self._lengths for k, curve in _curves(contexts[x]).items()}
         self._known = {x: sorted(contexts[x]) for x in self._lengths}
 
     @property
@@ -122,12 +120,33 @@ class CostPrior:
         return Curve(knots, a.at(knots) + slope * (depth - low))
 
 
-def _measured(depth: int, points: dict[int, float]) -> Curve:
+def _curves(depths: dict[int, dict[int, float]]) -> dict[int, Curve]:
+    """The curve of each measured depth, by depth, at one context."""
+    shapes = {k: _measured(points) for k, points in depths.items() if len(points) > 1}
+    return {
+        k: shapes[k] if k in shapes else _through_one(k, *next(iter(points.items())), shapes)
+        for k, points in sorted(depths.items())
+    }
+
+
+def _through_one(depth: int, size: int, seconds: float, shapes: dict[int, Curve]) -> Curve:
+    """Through a depth's only point, with the shape of the nearest depth that has one.
+
+    A profile whose time ran out lacks its last depths at its last batch size. How the step grows with the
+    batch is then known from the shallower ones; the generic shape only tells how depths differ in that.
+    """
+    if not shapes:
+        return Curve(KNOTS, seconds * generic(depth, KNOTS) / generic(depth, size))
+    near = min(shapes, key=lambda k: (abs(k - depth), k))
+    knots = np.union1d(KNOTS, shapes[near].knots)
+    growth = generic(depth, knots) / generic(depth, size) * generic(near, size) / generic(near, knots)
+    return Curve(knots, seconds * growth * shapes[near].at(knots) / shapes[near].one(size))
+
+
+def _measured(points: dict[int, float]) -> Curve:
     """Through the points of one depth; beyond them by the nearest slope, never falling with the batch."""
     sizes = np.array(sorted(points), float)
     seconds = np.array([points[int(b)] for b in sizes])
-    if len(sizes) == 1:
-        return Curve(KNOTS, seconds[0] * generic(depth, KNOTS) / generic(depth, sizes[0]))
     slopes = np.diff(seconds) / np.diff(sizes)
     first = seconds[0] - max(float(slopes[0]), 0.0) * (sizes[0] - 1.0)
     last = seconds[-1] + max(float(slopes[-1]), 0.0) * (FAR - sizes[-1])
