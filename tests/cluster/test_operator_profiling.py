@@ -92,7 +92,8 @@ def test_a_job_that_fails_is_not_repeated_until_somebody_deletes_it(
     bad = Watched(cluster, where, "bad")
     profiling = {"where": "Job", "grid": SMALL_GRID, "deadline": "4s"}
     never = {"fail": {"never_ready": True}}
-    bad.apply(simulated("bad", sim_image, never, profiling=profiling, replicas=0))
+    another = {"method": "MTP", "maxTokens": 5}  # so that no profile of this namespace fits
+    bad.apply(simulated("bad", sim_image, never, speculation=another, profiling=profiling, replicas=0))
     failed = bad.wait("Profiled", "ProfileFailed", 60)
     assert "DeadlineExceeded" in failed["message"]
     first = bad.children()["Job", "bad-profile"]["metadata"]["uid"]

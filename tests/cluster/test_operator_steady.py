@@ -23,6 +23,7 @@ def operator(
         yield process
 
 
+@pytest.mark.timeout(480)
 def test_nothing_is_written_before_or_after_a_restart(
     operator: OperatorProcess, cluster: Cluster, sim_image: str
 ) -> None:
@@ -38,7 +39,8 @@ def test_nothing_is_written_before_or_after_a_restart(
             stack.enter_context(load(one.urls(), clients=2))
         for one in fleet:
             one.wait("Tuned", "Holding", 60)
-        quiet(cluster, 10, 180, "schedules have settled")
+        # Without a profile the first minute teaches much, also about loads that do not run.
+        quiet(cluster, 40, 300, "schedules have settled")
 
         still(operator, cluster, fleet)
         operator.kill()
