@@ -132,16 +132,15 @@ def follow_a_shift(
     """Make acceptance fall, and see the schedule follow within as many scrapes as it may take."""
     before, changed_at = subject.schedule(), time.time()
     shift()
-    eventually(
-        lambda: depth_at(subject.schedule(), 4) < depth_at(before, 4),
-        SETTLING,
-        "a lower depth for worse drafts",
-    )
+    eventually(lambda: depth_at(subject.schedule(), 4) == 0, SETTLING, "no drafts where none is accepted")
     assert subject.generation() > before["generation"]
-    decided = next(
-        row for row in operator.logged() if row["message"] == "schedule" and row["reason"] == "TrafficShift"
+    # Worse drafts change step times as well, so any of the shifts may be the one that is noticed first.
+    written = (
+        datetime.fromisoformat(row["timestamp"]).timestamp()
+        for row in operator.logged()
+        if row["message"] == "schedule"
     )
-    at = datetime.fromisoformat(decided["timestamp"]).timestamp()
+    at = next(moment for moment in written if moment > changed_at)
     acceptance = first_slot(subject, metrics, int(time.time() - changed_at) + 30)
     usual = max(rate for scrape, rate in acceptance.items() if scrape < changed_at)
     shown = [scrape for scrape, rate in acceptance.items() if changed_at < scrape < at and rate < usual / 2]
