@@ -58,7 +58,9 @@ def explore(
     whole = present.price > (1 + least) / 2 * price
     full = shifted or worth > (c.EXPLORE_LESS if whole else c.EXPLORE_MORE)
     index = _depth(land, np.where(usable, promise, -1.0), full, present)
-    stated = _stated(cost[index], share[index], present if present.tokens == land.depths[index] else OFF)
+    stated = _stated(
+        cost[index], share[index], present if present.tokens == land.depths[index] else OFF, full
+    )
     widest = _widest(land, index, in_force, cost[index], stated)
     return Exploration(price if full else price * least, land.depths[index], stated, widest)
 
@@ -101,8 +103,9 @@ def _cost(land: Landscape, in_force: Indices, gain: Floats, deviation: Floats) -
     return np.asarray(np.maximum(slower * (1 - np.exp(gain - deviation)), c.LEAST_COST))
 
 
-def _stated(cost: Floats, share: Floats, present: Exploration) -> float:
-    """The load's mean cost, rounded up to a half power of two; the present one where it is near.
+def _stated(cost: Floats, share: Floats, present: Exploration, full: bool) -> float:
+    """The load's mean cost, rounded up to a half power of two; the present one where it is near, and at a
+    trace wherever it is enough: exploring still less than a trace is worth no new schedule.
 
     Not less than a part of what a step costs at smaller batches, which the load may fall to before the
     next look.
@@ -110,7 +113,7 @@ def _stated(cost: Floats, share: Floats, present: Exploration) -> float:
     mean = float((cost * share).sum() / share.sum()) if share.any() else float(cost.max())
     below = float(cost[: int(np.flatnonzero(share)[-1]) + 1].max()) if share.any() else 0.0
     mean = max(mean, below / c.EXPLORATION_EDGE)
-    if present.price > 0 and mean <= present.cost <= 2.5 * mean:
+    if present.price > 0 and mean <= present.cost and (present.cost <= 2.5 * mean or not full):
         return present.cost
     return float(f"{2 ** (math.ceil(2 * math.log2(mean)) / 2):.4g}")
 
