@@ -23,7 +23,7 @@ from typing import Any
 
 import httpx
 from deploy.console import say
-from deploy.demo.tiny import tiny
+from deploy.demo.tiny import AGREEMENT, tiny
 from kubernetes import client, config
 from tests.cluster.operator_process import running
 from tests.cluster.operator_world import Watched, load, namespace_of, simulated
@@ -158,7 +158,7 @@ def _simulated(cluster: Cluster, replicas: int) -> dict[str, Any]:
 
 
 def _real(cluster: Cluster, namespace: str, stack: ExitStack) -> dict[str, Any]:
-    pair = models.provide()
+    pair = models.provide(models.Shape(damping=AGREEMENT))
     template = vllm_pods.pod_template(cluster, namespace, vllm.provide())
     stack.callback(vllm_pods.remove, cluster, namespace)
     return tiny(_loaded(cluster, "vllm-cpu"), pair.target, pair.draft, template, interval=2)

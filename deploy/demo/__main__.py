@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from deploy.console import TroubleError
 from deploy.demo.monitoring import Prometheus
 from deploy.demo.scenes import SCENES, Outcome, Theatre, table
-from deploy.demo.tiny import NAME, tiny
+from deploy.demo.tiny import AGREEMENT, NAME, tiny
 from helm_python import Chart, Config, HelmError
 from tests.setup import cluster as clusters
 from tests.setup import images, models, vllm, vllm_pods
@@ -91,7 +91,10 @@ class Demo:
         cluster.kubectl("rollout", "status", "deployment/specpilot", "--namespace", SYSTEM, "--timeout=120s")
 
     def _serve(self, cluster: Cluster, image: str) -> None:
-        pair, template = models.provide(), vllm_pods.pod_template(cluster, NAMESPACE, vllm.provide())
+        pair, template = (
+            models.provide(models.Shape(damping=AGREEMENT)),
+            vllm_pods.pod_template(cluster, NAMESPACE, vllm.provide()),
+        )
         self._stack.callback(vllm_pods.remove, cluster, NAMESPACE)
         cluster.apply(tiny(image, pair.target, pair.draft, template, INTERVAL), namespace=NAMESPACE)
         applied, told = time.monotonic(), ""
@@ -128,7 +131,7 @@ def look_further(cluster: Cluster) -> str:
   kubectl get costprofile --namespace {NAMESPACE} --output yaml
   kubectl logs deployment/specpilot --namespace {SYSTEM}
   kubectl port-forward service/prometheus 9090 --namespace {NAMESPACE}
-  specpilot explain {NAME} --namespace {NAMESPACE}
+  .venv/bin/specpilot explain {NAMESPACE}/{NAME}
 and remove it with `make cluster-down`."""
 
 

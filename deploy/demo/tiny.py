@@ -9,6 +9,7 @@ import yaml
 
 SAMPLE = Path(__file__).resolve().parents[1] / "samples" / "cpu-tiny.yaml"
 NAME = "tiny"
+AGREEMENT = 0.02  # of target and draft, as their damping: enough for drafting to pay with many clients too
 LONGEST = 400  # tokens of a completion: fewer, and new requests would disturb most steps
 CONTEXT = 128  # tokens that such requests hold at first; little, so that profiling is short
 
