@@ -151,9 +151,11 @@ def namespace_of(cluster: Cluster, prefix: str = "t") -> Iterator[str]:
 
 
 @contextmanager
-def load(urls: Sequence[str], clients: int, traffic: str = "mixed") -> Iterator[Load]:
+def load(
+    urls: Sequence[str], clients: int, traffic: str = "mixed", temperature: float = 0.0
+) -> Iterator[Load]:
     """So many requests at a time until the block ends; change the yielded Load as you like."""
-    asked = Load(list(urls), clients, traffic, max_tokens=64)
+    asked = Load(list(urls), clients, traffic, max_tokens=64, temperature=temperature)
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
     thread = threading.Thread(target=loop.run_until_complete, args=(hold(asked, stop),))
     thread.start()
