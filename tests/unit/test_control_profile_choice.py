@@ -8,8 +8,6 @@ import pytest
 
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.control.profile_choice import Choice, Identity, choose
-from specpilot.control.profiles import merged, outcome
-from specpilot.metrics.scrape import ProfileAnswer
 from specpilot.plan.fingerprint import fingerprint, key
 from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn, Profiling
 from specpilot.plan.profiling import profile_request
@@ -205,34 +203,3 @@ def test_profiles_of_unknown_versions_are_passed_over() -> None:
 def test_fingerprints_of_one_engine_have_one_key() -> None:
     one, other = deployment(), deployment(tuning={"minimumGain": 0.5}, replicas=3)
     assert key(fingerprint(one.spec, "d", "g")) == key(fingerprint(other.spec, "d", "g"))
-
-
-def answer(*points: ProfilePoint, finished: bool = False) -> ProfileAnswer:
-    return ProfileAnswer("k", points, 4, finished)
-
-
-def test_points_of_all_pods_are_put_together_and_stored_ones_stay() -> None:
-    first = merged([], [answer(ProfilePoint(1, 8, 64, 0.01, 0.1, 16))])
-    both = merged(
-        first,
-        [
-            answer(ProfilePoint(1, 8, 64, 0.02, 0.1, 16), ProfilePoint(0, 8, 64, 0.005, 0.1, 16)),
-            answer(ProfilePoint(3, 8, 64, 0.03, 0.1, 16)),
-        ],
-    )
-    assert [(p.tokens, p.seconds) for p in both] == [(0, 0.005), (1, 0.01), (3, 0.03)]
-
-
-@pytest.mark.parametrize(
-    ("stored", "finished", "expected"),
-    [
-        (1, False, ("Unknown", "Profiling")),
-        (4, True, ("True", "Measured")),
-        (3, True, ("False", "ProfileIncomplete")),
-        (0, True, ("False", "ProfileFailed")),
-    ],
-)
-def test_the_outcome_of_a_measurement(stored: int, finished: bool, expected: tuple[str, str]) -> None:
-    condition = outcome(stored, 4, finished, "the budget is spent")
-    assert (condition.status, condition.reason) == expected
-    assert condition.message == ("the budget is spent" if finished else "")

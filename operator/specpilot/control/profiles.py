@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
+from pydantic import ValidationError
 
 from specpilot.api import status as api
 from specpilot.api.base import API_VERSION
@@ -75,7 +76,7 @@ class Profiles:
         name = cost_profile(sd.metadata.name, fingerprint_key(of))
         body = self._store.get(PROFILE, sd.metadata.namespace, name)
         stored = _points(body)
-        points = merged(stored, answers.values())
+        points, left_out = merged(stored, answers.values())
         finished = all(answer.finished for answer in answers.values())
         due = finished or time.monotonic() - measurement.written_at >= BATCH_SECONDS
         if due and (len(points) > len(stored) or (finished and body is None)):
@@ -85,7 +86,8 @@ class Profiles:
         if body is None or len(stored) < len(points):
             return False
         measurement.seen.update({pod: len(answer.points) for pod, answer in answers.items()})
-        error = "; ".join(sorted({answer.error for answer in answers.values() if answer.error}))
+        errors = {answer.error for answer in answers.values() if answer.error}
+        error = "; ".join(sorted({*errors, left_out} - {""}))
         await self._tell(body, outcome(len(stored), body["spec"].get("total", 0), finished, error), now)
         if finished:
             await self._ask(pods, measurement)  # they hear that everything is stored, and may end
@@ -166,13 +168,37 @@ def outcome(stored: int, total: int, finished: bool, error: str) -> api.Conditio
     )
 
 
-def merged(stored: Sequence[Point], answers: Iterable[ProfileAnswer]) -> list[Point]:
-    """Points by (depth, batch, context); what is stored stays, as a profile may only grow."""
-    found = {(p.tokens, p.batch_size, p.context_length): p for p in stored}
+def merged(stored: Sequence[Point], answers: Iterable[ProfileAnswer]) -> tuple[list[Point], str]:
+    """Points by (depth, batch, context), and why some that were measured are not among them ("").
+
+    The API server refuses a profile that changes or loses a point, or has more than MAX_POINTS: what is
+    stored stays whatever else comes, and of the new ones those that were answered first, most telling first.
+    """
+    found = {_place(p): p for p in stored}
+    wrong = beyond = 0
     for answer in answers:
         for p in answer.points:
-            found.setdefault((p.tokens, p.batch, p.context), Point.model_validate(p.as_json()))
-    return [found[place] for place in sorted(found)][:MAX_POINTS]
+            try:
+                point = Point.model_validate(p.as_json())
+            except ValidationError:
+                wrong += 1
+                continue
+            if _place(point) in found:
+                continue
+            if len(found) < MAX_POINTS:
+                found[_place(point)] = point
+            else:
+                beyond += 1
+    reasons = []
+    if beyond:
+        reasons.append(f"a CostProfile holds {MAX_POINTS} points: delete it to have others measured")
+    if wrong:
+        reasons.append(f"{wrong} measured points are beyond what a CostProfile may say")
+    return [found[place] for place in sorted(found)], "; ".join(reasons)
+
+
+def _place(p: Point) -> tuple[int, int, int]:
+    return p.tokens, p.batch_size, p.context_length
 
 
 def profiler_runs(pod: Body) -> bool:
