@@ -41,12 +41,39 @@ class Exploration:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """The schedule before, with which the new one alternates until their goodput is told apart.
+
+    Where the two differ, slices of `slice` steps come in pairs, one of each schedule, and at most
+    `pairs` pairs are tried; after that, or as soon as it is clear which is better, the engine goes on with
+    the winner, the one before if none is.
+    """
+
+    against: tuple[Step, ...]
+    slice: int
+    pairs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Whether the engine may verify fewer draft rows than were drafted, where it can.
+
+    `price` is the share of goodput that looking at other row counts may cost while all rows are
+    verified; 0 keeps every draft whole.
+    """
+
+    price: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
     """Draft depth by number of running requests; beyond the last step its depth holds."""
 
     generation: int
     steps: tuple[Step, ...]
     exploration: Exploration = Exploration()
+    budget: Budget = Budget()
+    trial: Trial | None = None
 
     def tokens_at(self, batch: int) -> int:
         """Depth in force with `batch` running requests."""
@@ -65,21 +92,32 @@ class Schedule:
 
     def body(self) -> dict[str, Any]:
         x = self.exploration
-        return {
+        body: dict[str, Any] = {
             "version": SCHEDULE_VERSION,
             "generation": self.generation,
             "schedule": [{"upTo": s.up_to, "tokens": s.tokens} for s in self.steps],
             "exploration": {"price": x.price, "tokens": x.tokens, "cost": x.cost, "maxBatch": x.max_batch},
         }
+        if self.trial is not None:
+            against = [[s.up_to, s.tokens] for s in self.trial.against]
+            body["trial"] = {"against": against, "slice": self.trial.slice, "pairs": self.trial.pairs}
+        return body
+
+    def optional(self) -> dict[str, Any]:
+        """What engines of earlier versions read past, so it has a hash of its own in the file."""
+        return {"budget": {"price": self.budget.price}} if self.budget.price > 0 else {}
 
     @property
     def hash(self) -> str:
-        """Sixteen hex digits over the whole content, generation included."""
+        """Sixteen hex digits over the content that every engine knows, generation included."""
         return _digest(self.body())
 
     def dump(self) -> str:
         """The file's text: canonical JSON, so that equal schedules are equal bytes."""
-        return canonical({**self.body(), "hash": self.hash})
+        document = {**self.body(), "hash": self.hash}
+        if parts := self.optional():
+            document["optional"] = {**parts, "hash": _digest(parts)}
+        return canonical(document)
 
 
 def canonical(value: Any) -> str:
@@ -105,19 +143,48 @@ def parse_schedule(text: str, max_tokens: int = MAX_TOKENS) -> Schedule:
     if doc.get("version") != SCHEDULE_VERSION:
         raise ScheduleError(f"version {doc.get('version')!r} is not {SCHEDULE_VERSION}")
     steps = _steps(doc.get("schedule"), max_tokens)
-    x = doc.get("exploration") or {}
-    if not isinstance(x, dict):
-        raise ScheduleError("exploration is not an object")
+    x = _object(doc, "exploration")
     exploration = Exploration(
         _number(x, "price", 0.0, 0.0, 1.0),
         int(_number(x, "tokens", 0, 0, max_tokens)),
         _number(x, "cost", 1.0, 0.0, 1e6),
         int(_number(x, "maxBatch", 0, 0, 1e9)),
     )
-    schedule = Schedule(int(_number(doc, "generation", -1, 0, 2**53)), steps, exploration)
+    trial = _trial(doc["trial"], max_tokens) if doc.get("trial") is not None else None
+    budget = Budget(_number(_object(_optional(doc), "budget"), "price", 0.0, 0.0, 1.0, "budget"))
+    generation = int(_number(doc, "generation", -1, 0, 2**53))
+    schedule = Schedule(generation, steps, exploration, budget=budget, trial=trial)
     if doc.get("hash") != schedule.hash:
         raise ScheduleError("hash does not match the content")
     return schedule
+
+
+def _optional(doc: dict[str, Any]) -> dict[str, Any]:
+    """The optional parts, those of later versions among them. Raises ScheduleError."""
+    parts = _object(doc, "optional")
+    known = {name: part for name, part in parts.items() if name != "hash"}
+    if known and parts.get("hash") != _digest(known):
+        raise ScheduleError("optional.hash does not match the content")
+    return known
+
+
+def _object(parts: dict[str, Any], name: str) -> dict[str, Any]:
+    part = parts.get(name) or {}
+    if not isinstance(part, dict):
+        raise ScheduleError(f"{name} is not an object")
+    return part
+
+
+def _trial(doc: Any, max_tokens: int) -> Trial:
+    rows = doc.get("against") if isinstance(doc, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 2 for row in rows):
+        raise ScheduleError("trial.against is not a list of [upTo, tokens]")
+    against = _steps([{"upTo": up_to, "tokens": tokens} for up_to, tokens in rows], max_tokens)
+    return Trial(
+        against,
+        int(_number(doc, "slice", 0, 4, 1e6, "trial")),
+        int(_number(doc, "pairs", 0, 1, 1e6, "trial")),
+    )
 
 
 def _steps(rows: Any, max_tokens: int) -> tuple[Step, ...]:
@@ -146,11 +213,17 @@ def _number(obj: dict[str, Any], key: str, default: float, low: float, high: flo
 
 
 def state_document(
-    live: bool, reason: str, schedule: Schedule | None, file_error: str, versions: dict[str, str]
+    live: bool,
+    reason: str,
+    schedule: Schedule | None,
+    file_error: str,
+    versions: dict[str, str],
+    trial: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What GET STATE_PATH answers; `schedule` is what the scheduler really uses at its next step.
 
-    `live` False with a `reason` means the engine runs as stock vLLM with its start-up schedule.
+    `live` False with a `reason` means the engine runs as stock vLLM with its start-up schedule. `trial`
+    tells how far the comparison with the schedule before has come, None where there is none.
     `fileError` names what is wrong with the file on disk while an earlier schedule stays in force.
     """
     return {
@@ -161,4 +234,5 @@ def state_document(
         "schedule": schedule.body()["schedule"] if schedule else None,
         "fileError": file_error,
         "versions": versions,
+        "trial": trial,
     }
