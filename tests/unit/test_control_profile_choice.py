@@ -174,6 +174,19 @@ def test_pods_that_run_without_a_profiler_are_not_restarted_to_measure() -> None
     assert (reason(choice), choice.profiling.where) == ("ProfileIncomplete", ProfileIn.NOWHERE)
 
 
+def test_an_own_profile_that_no_longer_holds_is_named_with_what_differs() -> None:
+    sd = deployment()
+    stale = profile(sd, arguments="--by-another-rule")
+    choice = chosen(
+        sd, stale, profile(sd, owner="other", gpu="B300"), children=planned(sd, ProfileIn.NOWHERE)
+    )
+    assert choice.finding is not None
+    assert choice.finding.message == (
+        "no profile is of this engine, and measuring in the serving pods would restart them; CostProfile flash-p"
+        " differs in arguments"
+    )
+
+
 def test_what_measures_already_goes_on_measuring() -> None:
     sd = deployment()
     for where in (ProfileIn.POD, ProfileIn.JOB):

@@ -74,7 +74,7 @@ def choose(
         return Choice(
             Profiling(), Finding(Reason.PROFILING_DISABLED, "spec.profiling.policy is Never"), found
         )
-    return _measure(sd, found, deployment, job, devices_free)
+    return _measure(sd, found, deployment, job, devices_free, _near(known, mine, sd.metadata.name))
 
 
 def outcome_of(profile: CostProfile) -> Condition | None:
@@ -130,6 +130,16 @@ def _matching(known: Sequence[CostProfile], mine: Fingerprint, name: str) -> Cos
     return max(fitting, key=rank, default=None)
 
 
+def _near(known: Sequence[CostProfile], mine: Fingerprint, name: str) -> str:
+    """Why the own profile that comes closest does not hold; "" where there is none."""
+    own = [p for p in known if p.metadata.labels.get(LABEL_INSTANCE) == name]
+    differing = {p.metadata.name: fields for p in own if (fields := _differing(mine, p.spec.fingerprint))}
+    if not differing:
+        return ""
+    closest = min(differing, key=lambda profile: (len(differing[profile]), profile))
+    return f"; CostProfile {closest} differs in {', '.join(differing[closest])}"
+
+
 def _differing(mine: Fingerprint, theirs: Fingerprint) -> list[str]:
     unknown = {field for field, attribute in _FROM_PODS.items() if not getattr(mine, attribute)}
     return [field for field in mismatch(mine, theirs) if field not in unknown]
@@ -149,6 +159,7 @@ def _measure(
     deployment: Body | None,
     job: Body | None,
     devices_free: bool,
+    near: str,
 ) -> Choice:
     hold = sd.spec.profiling.block_serving
     where = where_to_profile(sd.spec, devices_free or hold)
@@ -166,7 +177,9 @@ def _measure(
         if recorded_request(_pod_spec(deployment)):
             return _running(ProfileIn.POD, sd, partial, False)
         if where is not ProfileIn.JOB:
-            message = "no profile is of this engine, and measuring in the serving pods would restart them"
+            message = (
+                f"no profile is of this engine, and measuring in the serving pods would restart them{near}"
+            )
             return Choice(Profiling(), Finding(Reason.PROFILE_INCOMPLETE, message), partial)
     return _running(where, sd, partial, hold and where is ProfileIn.JOB)
 

@@ -8,6 +8,7 @@ from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.api.profile import Fingerprint
 from specpilot.plan import flags
 from specpilot.plan.arguments import arguments
+from specpilot.plan.cost_env import cost_variables
 from specpilot.plan.hashing import digest
 
 # Flags that leave a step's cost alone: names, front end, logging, and what the fingerprint says elsewhere.
@@ -29,8 +30,6 @@ _FREE_FLAGS = """
 --override-generation-config --allowed-local-media-path --allowed-media-domains
 """
 _FREE = frozenset(_FREE_FLAGS.split())
-_COSTLY_ENV = ("VLLM_", "NCCL_", "CUDA_", "TORCH", "OMP_", "MKL_")
-_FREE_ENV = frozenset({"VLLM_LOGGING_LEVEL", "VLLM_CONFIGURE_LOGGING", "VLLM_LOGGING_PREFIX", "VLLM_API_KEY"})
 _LONGEST = 4096
 
 
@@ -60,11 +59,7 @@ def cost_arguments(spec: SpeculativeDeploymentSpec) -> str:
             continue
         name = f"{flag.name}.{flag.key}" if flag.key else flag.name
         parts.append(" ".join([name, *flag.values]))
-    for entry in spec.engine.env:
-        name = str(entry.get("name", ""))
-        if name.startswith(_COSTLY_ENV) and name not in _FREE_ENV and "value" in entry:
-            parts.append(f"{name}={entry['value']}")
-    text = " ".join(sorted(parts))
+    text = " ".join(sorted([*parts, *cost_variables(spec)]))
     if len(text) > _LONGEST:
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
     return text
