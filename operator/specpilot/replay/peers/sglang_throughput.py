@@ -80,19 +80,18 @@ class ThroughputAware:
 
     def look(self, counters: Counters, now: float) -> Schedule:  # noqa: ARG002
         window = self._windows.since_last(counters)
-        if window is not None:
-            self._acceptance.see(survival(window))
-            batch = round(load(window))
-            # What ran at the load: other batch sizes may have had other steps.
-            self._current = self._latest.tokens_at(batch)
-            self._move(self._best(batch))
+        if window is None:
+            return self._latest
+        self._acceptance.see(survival(window))
+        batch = round(load(window))
+        # What ran at the load: other batch sizes may have had other steps.
+        before = self._latest.tokens_at(batch)
+        self._current = before
+        self._current = self._best(batch)
         self._latest = self._schedules.by_batch(self._best)
+        if self._current < before:
+            self._acceptance.forget_beyond(self._current)
         return self._latest
-
-    def _move(self, steps: int) -> None:
-        if steps < self._current:
-            self._acceptance.forget_beyond(steps)
-        self._current = steps
 
     def _best(self, batch: int) -> int:
         if self._seconds is None or not self._acceptance.full(self._current):
