@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from specpilot.replay.cli import bench
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar
@@ -37,6 +39,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # rich's help takes half a second to import
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(bench, name="bench")
 
 
 def examples(*lines: str) -> str:
