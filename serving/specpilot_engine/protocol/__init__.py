@@ -5,6 +5,7 @@ Prometheus or a scrape) and the state document (engine → operator, the acknowl
 only: this package is imported inside the user's vLLM image as well as in the operator.
 """
 
+from specpilot_engine.protocol.interval import *
 from specpilot_engine.protocol.names import *
 from specpilot_engine.protocol.profile import *
 from specpilot_engine.protocol.schedule import *

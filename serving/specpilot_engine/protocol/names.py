@@ -40,6 +40,18 @@ M_DRAFTED = (
 M_ACCEPTED = "specpilot_accepted_tokens_total"  # of those, accepted at this position
 M_EXPLORED_STEPS = "specpilot_exploration_steps_total"  # steps taken to explore
 M_EXPLORATION = "specpilot_exploration_share"  # gauge: share of goodput that exploring cost lately
+# A schedule under trial against the one before: always the first, so that an engine that cannot compare
+# schedules is known, the others while there is a trial.
+M_TRIAL_PAIRS = "specpilot_trial_pairs"  # gauge: pairs of slices compared, 0 without a trial
+M_TRIAL_GENERATION = "specpilot_trial_generation"  # gauge: the schedule they are of
+M_TRIAL_GAIN = "specpilot_trial_log_gain_sum"  # gauge: their log ratios of goodput, new over old, summed
+M_TRIAL_SQUARES = "specpilot_trial_log_gain_square_sum"  # gauge: the squares of those summed
+M_TRIAL_RUNNING = "specpilot_trial_running"  # gauge: 1 while the two alternate, 0 once the engine is through
+# Only while the schedule asks for a row budget.
+M_BUDGET = "specpilot_row_budget"  # gauge: 1 while drafts are cut, 0 while all are verified; label reason
+M_ROWS_VERIFIED = "specpilot_verified_rows_total"  # draft rows verified
+M_ROWS_TRIMMED = "specpilot_trimmed_rows_total"  # draft rows left out
+M_PROBES = "specpilot_budget_probe_steps_total"  # whole steps taken while drafts are cut
 
 
 def bucket(batch: int) -> int:

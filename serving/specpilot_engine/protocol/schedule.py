@@ -92,20 +92,22 @@ class Schedule:
 
     def body(self) -> dict[str, Any]:
         x = self.exploration
-        body: dict[str, Any] = {
+        return {
             "version": SCHEDULE_VERSION,
             "generation": self.generation,
             "schedule": [{"upTo": s.up_to, "tokens": s.tokens} for s in self.steps],
             "exploration": {"price": x.price, "tokens": x.tokens, "cost": x.cost, "maxBatch": x.max_batch},
         }
-        if self.trial is not None:
-            against = [[s.up_to, s.tokens] for s in self.trial.against]
-            body["trial"] = {"against": against, "slice": self.trial.slice, "pairs": self.trial.pairs}
-        return body
 
     def optional(self) -> dict[str, Any]:
         """What engines of earlier versions read past, so it has a hash of its own in the file."""
-        return {"budget": {"price": self.budget.price}} if self.budget.price > 0 else {}
+        parts: dict[str, Any] = {}
+        if self.budget.price > 0:
+            parts["budget"] = {"price": self.budget.price}
+        if self.trial is not None:
+            against = [[s.up_to, s.tokens] for s in self.trial.against]
+            parts["trial"] = {"against": against, "slice": self.trial.slice, "pairs": self.trial.pairs}
+        return parts
 
     @property
     def hash(self) -> str:
@@ -150,8 +152,9 @@ def parse_schedule(text: str, max_tokens: int = MAX_TOKENS) -> Schedule:
         _number(x, "cost", 1.0, 0.0, 1e6),
         int(_number(x, "maxBatch", 0, 0, 1e9)),
     )
-    trial = _trial(doc["trial"], max_tokens) if doc.get("trial") is not None else None
-    budget = Budget(_number(_object(_optional(doc), "budget"), "price", 0.0, 0.0, 1.0, "budget"))
+    optional = _optional(doc)
+    trial = _trial(optional["trial"], max_tokens) if "trial" in optional else None
+    budget = Budget(_number(_object(optional, "budget"), "price", 0.0, 0.0, 1.0, "budget"))
     generation = int(_number(doc, "generation", -1, 0, 2**53))
     schedule = Schedule(generation, steps, exploration, budget=budget, trial=trial)
     if doc.get("hash") != schedule.hash:

@@ -1,0 +1,122 @@
+"""The new schedule against the one before, on the same engine: alternating slices, compared in pairs.
+
+Slices go new, old, old, new, new, old, …: the order turns with each pair, so that whatever drifts
+(contexts that grow, a machine that warms up) cancels. A slice counts what its clean steps emitted and
+the request-seconds they took; tokens per request-second is goodput that a slightly different number of
+requests does not disturb. A pair gives the log of new over old.
+
+The engine ends a trial by itself, so that its price is bounded whatever the operator does: as soon as
+the interval of the mean excludes no difference, or after the most pairs. Pure: no clock, no randomness.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from specpilot_engine.protocol import Pairs, Trial
+
+LEAST_CLEAN = 3  # clean steps of a slice that can be compared
+BATCH_RANGE = 1.25  # slices whose mean batches differ by more are not
+LEAST_PAIRS = 5  # before a trial ends by being clear: fewer say little about their own noise
+
+
+@dataclass(slots=True)
+class Slice:
+    """What the clean steps of one slice did. `number` counts from 0 through a trial."""
+
+    number: int
+    steps: int = 0
+    requests: int = 0
+    emitted: int = 0
+    request_seconds: float = 0.0
+
+    @property
+    def new(self) -> bool:
+        """Whether the new schedule runs in it."""
+        return self.number % 4 in (0, 3)
+
+    def add(self, requests: int, emitted: int, seconds: float) -> None:
+        self.steps += 1
+        self.requests += requests
+        self.emitted += emitted
+        self.request_seconds += requests * seconds
+
+    def comparable(self, other: Slice) -> bool:
+        """Whether both hold enough steps, of about as many requests."""
+        if min(self.steps, other.steps) < LEAST_CLEAN:
+            return False
+        mine, theirs = self.requests / self.steps, other.requests / other.steps
+        return max(mine, theirs) <= BATCH_RANGE * min(mine, theirs)
+
+    @property
+    def log_rate(self) -> float:
+        """Log of tokens per second and request."""
+        return math.log(self.emitted / self.request_seconds)
+
+
+@dataclass(slots=True)
+class TrialRun:
+    """One trial on one engine. `pairs` are those compared; `tried` counts those that could not be as well."""
+
+    trial: Trial
+    generation: int
+    pairs: Pairs = field(default_factory=Pairs)
+    tried: int = 0
+    running: bool = True
+    _left: int = 0
+    _slices: list[Slice] = field(default_factory=list)  # those whose pair is not closed, oldest first
+
+    def __post_init__(self) -> None:
+        self._left = self.trial.slice
+        self._slices.append(Slice(0))
+
+    @property
+    def new_runs(self) -> bool:
+        """Whether the coming step uses the new schedule: its slice's, or in the end the winner's."""
+        if self.running:
+            return self._slices[-1].new
+        return self.pairs.clear and self.pairs.mean > 0
+
+    def next(self, differs: bool) -> Slice:
+        """The slice of the coming step; `differs`: the two schedules do at its number of requests.
+
+        Steps at which they do not differ pass without being counted.
+        """
+        if not self.running:
+            return self._slices[-1]
+        if differs:
+            if self._left == 0:
+                self._left = self.trial.slice
+                self._slices.append(Slice(self._slices[-1].number + 1))
+            self._left -= 1
+        return self._slices[-1]
+
+    def landed(self, of: Slice) -> None:
+        """A step's results came in, clean or not. Steps land in order, so earlier slices are complete."""
+        while self.running and of.number // 2 > self._slices[0].number // 2:
+            one, other = self._slices[0], self._slices[1]
+            del self._slices[:2]
+            self._close(*((one, other) if one.new else (other, one)))
+
+    def _close(self, new: Slice, old: Slice) -> None:
+        self.tried += 1
+        if new.comparable(old):
+            gain = new.log_rate - old.log_rate
+            self.pairs += Pairs(1, gain, gain * gain)
+        if (self.pairs.count >= LEAST_PAIRS and self.pairs.clear) or self.tried >= self.trial.pairs:
+            self.running = False
+
+    def as_json(self) -> dict[str, Any]:
+        """For the state document; gain and interval are logs, None while nothing can be said."""
+        known = math.isfinite(self.pairs.half_width)
+        return {
+            "generation": self.generation,
+            "running": self.running,
+            "newRuns": self.new_runs,
+            "pairs": self.pairs.count,
+            "tried": self.tried,
+            "logGain": self.pairs.mean if known else None,
+            "interval": [self.pairs.low, self.pairs.high] if known else None,
+        }
