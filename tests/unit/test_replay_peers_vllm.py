@@ -6,7 +6,7 @@ import pytest
 from tests.unit.replay_counters import Engine, setup
 
 from specpilot.replay.peers import PEERS
-from specpilot.replay.peers.vllm_adaptive_k import AdaptiveK
+from specpilot.replay.peers.vllm_adaptive_k import AdaptiveK, capped
 from specpilot.replay.peers.vllm_static import StaticSchedule
 
 DEPTHS = (0, 1, 3, 7)
@@ -56,13 +56,20 @@ def test_verification_of_more_requests_is_taken_as_the_same_for_all_depths() -> 
     assert policy._goodput(1, 500) == pytest.approx(1.85 / 2.1)
 
 
-def test_a_tenth_of_the_steps_go_to_each_other_depth_in_turn() -> None:
+def test_under_a_table_it_drafts_no_deeper_than_the_table() -> None:
+    policy = capped()
+    assert policy.start(setup(DEPTHS, TENTH)).tokens_at(16) == 3
+    assert one_window(policy, (1.0,) * 7) == 3
+    assert one_window(policy, (0.1, 0.01, 0.0)) == 0
+
+
+def test_a_tenth_of_the_steps_are_random_among_all_depths() -> None:
     policy, engine = AdaptiveK(), Engine()
     policy.start(setup(DEPTHS, TENTH))
     explored = []
     for i in range(4):
         x = policy.look(engine.counters(), 15.0 * i).exploration
-        assert x.price / x.cost == pytest.approx(0.1)
+        assert x.price / x.cost == pytest.approx(0.075)  # a quarter of the tenth is the present depth
         explored.append(x.tokens)
         engine.run(3, 16, 1000, (0.6, 0.36, 0.22))
     assert explored[1:] == [1, 0, 7]
