@@ -115,7 +115,7 @@ class Api:
             answer.id,
             ask.prompt_tokens,
             ask.max_tokens,
-            self._truth.survival(ask.traffic),
+            self._truth.survival(ask.traffic, ask.temperature),
             asyncio.get_running_loop().time(),
             deliver,
         )

@@ -31,6 +31,9 @@ _CHOICES = {
     "draft_sample_method": ("greedy", "probabilistic"),
 }
 
+# Their drafts have no distribution: one token with all the weight.
+_WITHOUT_DISTRIBUTION = {"ngram", "ngram_gpu", "suffix"}
+
 VERSION = "0.32.0+sim"  # what it answers as vLLM's
 
 EXAMPLE = f"""\
@@ -44,9 +47,14 @@ example:
 
 The `user` field of a request chooses its kind of traffic: mixed, chat, code or prose, or a kind that
 {ENV_SIM} names (JSON, or @file). Settings there: depths, batches, step_time_ms, context_factor,
-traffic, default_traffic, prefill_ms_per_token, startup_seconds, grace_seconds, step_noise, seed,
-time_scale, and fail: {{"start": true}}, {{"live": "reason"}}, {{"crash_after": seconds}},
-{{"never_ready": true}}. Any other argument of vLLM's is accepted and ignored.
+traffic, default_traffic, outright_share, prefill_ms_per_token, startup_seconds, grace_seconds,
+step_noise, seed, time_scale, and fail: {{"start": true}}, {{"live": "reason"}},
+{{"crash_after": seconds}}, {{"never_ready": true}}. Any other argument of vLLM's is accepted and ignored.
+
+Survival given for a kind of traffic is that of standard verification. With rejection_sample_method block
+and draft_sample_method probabilistic, requests with a temperature above 0 have more: what a model of how
+draft and target agree makes of it, where outright_share of the rejections are of tokens that the target
+would never say.
 """
 
 
@@ -61,6 +69,15 @@ class Speculation:
     tokens: int
     rows: tuple[tuple[int, int, int], ...] = ()  # first batch, last batch, tokens; () is no schedule
     info: dict[str, str] = field(default_factory=dict)  # method and samplers, for /metrics
+
+    @property
+    def block(self) -> bool:
+        """Whether sampled drafts are verified by block. Of one-hot drafts block accepts as standard does."""
+        return (
+            self.info.get("rejection_sample_method") == "block"
+            and self.info.get("draft_sample_method") == "probabilistic"
+            and self.info.get("method") not in _WITHOUT_DISTRIBUTION
+        )
 
     def lookup(self, batches: int) -> list[int] | None:
         """The schedule as vLLM expands it: the depth at each batch up to `batches`, index 0 unused.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from specpilot_engine.acceptance import OUTRIGHT
+
 # Throughput that vLLM published for DeepSeek V4-Pro on eight B300 (adaptive-verification post,
 # Figure 3), tokens/s by draft depth (rows 0, 1, 3, 5, 7) and concurrency. The figure does not give
 # survival; "mixed" is a curve under which every step time is plausible: rising with depth and batch.
@@ -41,6 +43,7 @@ DEFAULT_TRUTH: dict[str, Any] = {
         "code": {"survival": [0.90, 0.82, 0.75, 0.67, 0.60, 0.54, 0.49]},
         "prose": {"survival": [0.42, 0.18, 0.08, 0.03, 0.015, 0.008, 0.004]},
     },
+    "outright_share": OUTRIGHT,
     "prefill_ms_per_token": 0.01,
     "startup_seconds": 1.0,
     "grace_seconds": 25.0,

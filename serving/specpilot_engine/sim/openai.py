@@ -34,6 +34,7 @@ class Ask:
     prompt_tokens: int
     max_tokens: int
     traffic: str | None
+    temperature: float
     stream: bool
     usage_at_end: bool
     usage_always: bool
@@ -58,6 +59,10 @@ def read_ask(body: dict[str, Any], kind: str, arguments: Arguments) -> Ask:
             f"{prompt_tokens} and {asked or 1} more are asked for.",
             "max_tokens",
         )
+    # A null stands for nothing given, as in vLLM, whose own default is 1.
+    temperature = 1.0 if body.get("temperature") is None else body["temperature"]
+    if isinstance(temperature, bool) or not isinstance(temperature, int | float) or not temperature >= 0:
+        raise bad("temperature must be a number that is not negative.", "temperature")
     options = body.get("stream_options") or {}
     user = body.get("user")
     return Ask(
@@ -66,6 +71,7 @@ def read_ask(body: dict[str, Any], kind: str, arguments: Arguments) -> Ask:
         prompt_tokens=prompt_tokens,
         max_tokens=asked or min(_DEFAULT_TOKENS[kind], room),
         traffic=user if isinstance(user, str) else None,
+        temperature=temperature,
         stream=bool(body.get("stream")),
         usage_at_end=bool(options.get("include_usage")),
         usage_always=bool(options.get("continuous_usage_stats")),

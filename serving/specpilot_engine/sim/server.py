@@ -40,6 +40,8 @@ def main(argv: list[str] | None = None) -> int:
     except TruthError as e:
         log.error("%s: %s.", ENV_SIM, e)
         return 2
+    if arguments.speculation is not None and arguments.speculation.block:
+        truth = truth.verified_by_block()
     if truth.fail.start:
         log.error("the engine fails to start, as %s asks for.", ENV_SIM)
         return 1

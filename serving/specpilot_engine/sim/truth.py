@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from specpilot_engine.acceptance import block_survival
 from specpilot_engine.sim.defaults import DEFAULT_TRUTH
 
 # Keys of a world file that only a replay of policies reads: one file serves both.
@@ -37,7 +38,8 @@ class Truth:
 
     `step_seconds_table[i][j]` is the mean time of a decode step at `depths[i]` with `batches[j]`
     running requests at the context where `context_factor` is 1. `traffic` maps a kind of request to
-    its survival curve: the unconditional probability that draft slot j (0-based) is emitted.
+    its survival curve: the unconditional probability that draft slot j (0-based) is emitted. `sampled`
+    are the curves of requests with a temperature above 0 where those have others.
     """
 
     depths: tuple[int, ...]
@@ -50,6 +52,8 @@ class Truth:
     startup_seconds: float = 1.0
     grace_seconds: float = 25.0
     step_noise: float = 0.03
+    outright_share: float = 0.0  # of rejections: see specpilot_engine.acceptance
+    sampled: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     seed: int = 0
     fail: Failures = field(default_factory=Failures)
 
@@ -67,9 +71,18 @@ class Truth:
         factors = [f for _, f in self.context_factor]
         return base * interpolate(contexts, factors, min(context, contexts[-1]))
 
-    def survival(self, kind: str | None) -> tuple[float, ...]:
+    def survival(self, kind: str | None, temperature: float = 0.0) -> tuple[float, ...]:
         """Survival of a traffic kind; an unknown one (a user's name, say) is the default kind."""
-        return self.traffic.get(kind or "", self.traffic[self.default_traffic])
+        curves = self.sampled if self.sampled and temperature > 0 else self.traffic
+        return curves.get(kind or "", curves[self.default_traffic])
+
+    def verified_by_block(self) -> Truth:
+        """The same world where sampled tokens are verified by block: `traffic` is what standard gives.
+
+        At temperature 0 the two accept alike.
+        """
+        curves = {kind: block_survival(curve, self.outright_share) for kind, curve in self.traffic.items()}
+        return replace(self, sampled=curves)
 
 
 def interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
@@ -131,6 +144,7 @@ def _truth(given: dict[str, Any]) -> Truth:
         startup_seconds=_number(doc, "startup_seconds") / scale,
         grace_seconds=_number(doc, "grace_seconds"),
         step_noise=_number(doc, "step_noise"),
+        outright_share=_share(doc, "outright_share"),
         seed=int(_number(doc, "seed")),
         fail=_failures(doc.get("fail") or {}),
     )
@@ -183,6 +197,12 @@ def _number(doc: dict[str, Any], name: str) -> float:
     value = doc[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise TruthError(f"{name} must be a number that is not negative, not {value!r}")
+    return value
+
+
+def _share(doc: dict[str, Any], name: str) -> float:
+    if (value := _number(doc, name)) > 1:
+        raise TruthError(f"{name} must be a number from 0 to 1, not {value!r}")
     return value
 
 
