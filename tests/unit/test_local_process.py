@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.setup.processes import alive
 
 from specpilot.local.process import Process, free_ports, port_taken
 
@@ -31,15 +32,6 @@ def eventually(check: Callable[[], bool], what: str, seconds: float = 60.0) -> N
     while not check():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # A zombie that nobody has collected yet is dead.
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 async def test_a_command_runs_with_its_environment_and_its_log(tmp_path: Path) -> None:

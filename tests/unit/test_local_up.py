@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.setup.processes import alive
 
 from specpilot.local.load import Load, hold
 from specpilot_engine.protocol import Schedule, ScheduleError, parse_schedule
@@ -104,13 +105,6 @@ def family(pid: int) -> set[int]:
         found |= set(new)
         todo += new
     return found
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 async def test_it_serves_profiles_follows_a_traffic_shift_and_ends_cleanly(tmp_path: Path) -> None:

@@ -80,12 +80,13 @@ def stop(layout: Layout, name: str, seconds: float = 5) -> None:
     """End one part, by force after `seconds`."""
     pid = alive(layout, name)
     if pid is not None:
-        os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + seconds
-        while alive(layout, name) is not None and time.monotonic() < deadline:
-            time.sleep(0.05)
-        if alive(layout, name) is not None:
-            os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may end between a look and a signal
+            os.kill(pid, signal.SIGTERM)
+            deadline = time.monotonic() + seconds
+            while alive(layout, name) is not None and time.monotonic() < deadline:
+                time.sleep(0.05)
+            if alive(layout, name) is not None:
+                os.kill(pid, signal.SIGKILL)
     (layout.pids / name).unlink(missing_ok=True)
 
 
