@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -11,7 +12,15 @@ from specpilot.api.vocabulary import Condition, Reason
 from specpilot.config import Config, PrometheusEndpoint
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def pages() -> list[Path]:
+    """Every Markdown file of the project; what tools and environments keep in hidden folders is not of it."""
+    found: list[Path] = []
+    for folder, inner, files in os.walk(ROOT):
+        inner[:] = [name for name in inner if not name.startswith(".")]
+        found += [Path(folder, name) for name in files if name.endswith(".md")]
+    return sorted(found)
 
 
 def names(page: str) -> set[str]:
@@ -38,7 +47,7 @@ def test_every_setting_of_the_operator_is_explained() -> None:
     assert {f.alias for f in PrometheusEndpoint.model_fields.values()} <= names("configuration.md")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("page", pages(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+)", page.read_text())
     missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
