@@ -20,8 +20,10 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from specpilot_engine import protocol
-from specpilot_engine.protocol import Schedule, state_document
+from specpilot_engine.protocol import Pairs, Schedule, state_document
 from specpilot_engine.record import Recorder
+from specpilot_engine.trial import TrialRun
+from specpilot_engine.trim import Trimmer
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +47,14 @@ Routes = Mapping[str, Callable[[Query], Reply]]
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """What the engine says about itself at one moment; the arguments of `state_document`."""
+    """What the engine says about itself at one moment: the arguments of `state_document`, and more."""
 
     live: bool
     reason: str = ""
     schedule: Schedule | None = None
     file_error: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    whole_drafts: str = ""  # why drafts are never cut; not of the state document
 
 
 def engine_routes(recorder: Recorder, status: Callable[[], EngineStatus]) -> Routes:
@@ -62,7 +65,9 @@ def engine_routes(recorder: Recorder, status: Callable[[], EngineStatus]) -> Rou
 
     def state(_query: Query) -> Reply:
         s = status()
-        return json_reply(state_document(s.live, s.reason, s.schedule, s.file_error, s.versions))
+        run = _trial(recorder, s)
+        trial = run.as_json() if run else None
+        return json_reply(state_document(s.live, s.reason, s.schedule, s.file_error, s.versions, trial))
 
     def steps(query: Query) -> Reply:
         text = query.get("since", "0")
@@ -106,6 +111,8 @@ def metrics_text(recorder: Recorder, status: EngineStatus) -> str:
             "Share of goodput that exploring cost lately.",
             [({}, recorder.exploration_share)],
         ),
+        *_trial_series(_trial(recorder, status)),
+        *_budget_series(recorder.trimmer, status),
     ]
     for name, text, attribute in columns:
         samples = [({"k": k, "batch": b}, getattr(cell, attribute)) for (k, b), cell in cells.items()]
@@ -116,6 +123,43 @@ def metrics_text(recorder: Recorder, status: EngineStatus) -> str:
     ):
         lines += _series(name, "counter", text, [({"position": i}, n) for i, n in enumerate(counts)])
     return "\n".join(lines) + "\n"
+
+
+def _trial(recorder: Recorder, status: EngineStatus) -> TrialRun | None:
+    """The trial of the schedule in force: an earlier one's is left behind only at the next step."""
+    run, schedule = recorder.trial, status.schedule
+    return run if run and schedule and run.generation == schedule.generation else None
+
+
+def _trial_series(run: TrialRun | None) -> list[str]:
+    """The first series says that this engine can compare schedules; the others stand while it does."""
+    pairs = run.pairs if run else Pairs()
+    rows = [(protocol.M_TRIAL_PAIRS, "Pairs of slices compared in a trial.", pairs.count)]
+    if run is not None:
+        rows += [
+            (protocol.M_TRIAL_GENERATION, "Generation on trial.", run.generation),
+            (protocol.M_TRIAL_GAIN, "Log ratios of goodput of the pairs, summed.", pairs.total),
+            (protocol.M_TRIAL_SQUARES, "Their squares, summed.", pairs.squares),
+            (protocol.M_TRIAL_RUNNING, "1 while two schedules alternate.", float(run.running)),
+        ]
+    return [line for name, text, value in rows for line in _series(name, "gauge", text, [({}, value)])]
+
+
+def _budget_series(trimmer: Trimmer | None, status: EngineStatus) -> list[str]:
+    """Nothing without a budget in the schedule; where this engine cannot keep one, the reason alone."""
+    if status.schedule is None or status.schedule.budget.price <= 0:
+        return []
+    cutting = trimmer is not None and trimmer.cutting
+    state = [({"reason": status.whole_drafts}, float(cutting))]
+    lines = _series(protocol.M_BUDGET, "gauge", "1 while drafts are cut before they are verified.", state)
+    if trimmer is not None:
+        for name, text, value in (
+            (protocol.M_ROWS_VERIFIED, "Draft rows verified.", trimmer.rows_verified),
+            (protocol.M_ROWS_TRIMMED, "Draft rows drafted and not verified.", trimmer.rows_trimmed),
+            (protocol.M_PROBES, "Steps verified whole while drafts are cut.", trimmer.probes),
+        ):
+            lines += _series(name, "counter", text, [({}, value)])
+    return lines
 
 
 def _series(name: str, kind: str, text: str, samples: Iterable[tuple[Mapping[str, Any], float]]) -> list[str]:

@@ -15,6 +15,8 @@ from specpilot_engine.explore import Explorer
 from specpilot_engine.protocol import Exploration, Schedule, Step
 from specpilot_engine.record import Recorder
 from specpilot_engine.timing import StepClock, TimedStep
+from specpilot_engine.trial import Slice, TrialRun
+from specpilot_engine.trim import Trimmer
 from specpilot_engine.watch import Active, ScheduleWatcher
 
 KV_ROOM = 0.9  # above this share of KV cache in use a deeper draft may preempt somebody
@@ -25,11 +27,15 @@ BuildLookup = Callable[[list[tuple[int, int, int]]], Lookup]
 
 @dataclass(frozen=True, slots=True)
 class Lookups:
-    """A schedule as vLLM reads it, and the same with the depth to explore where exploring is allowed."""
+    """A schedule as vLLM reads it, and the same with the depth to explore where exploring is allowed.
+
+    `against` is the schedule that it is on trial against, None without a trial.
+    """
 
     scheduled: Lookup
     explored: Lookup
     exploration: Exploration
+    against: Lookup | None = None
 
 
 def prepare_lookups(schedule: Schedule, build: BuildLookup, size: int, row_budget: int) -> Lookups:
@@ -45,7 +51,9 @@ def prepare_lookups(schedule: Schedule, build: BuildLookup, size: int, row_budge
     widest = min(x.max_batch, row_budget // (1 + x.tokens), size - 1) if x.price > 0 else 0
     explored = list(scheduled)
     explored[1 : widest + 1] = [x.tokens] * widest
-    return Lookups(scheduled, explored, x)
+    trial = schedule.trial
+    against = build(Schedule(0, trial.against).as_vllm()) if trial is not None else None
+    return Lookups(scheduled, explored, x, against)
 
 
 def schedule_of(lookup: Lookup | None, size: int, tokens: int) -> Schedule:
@@ -63,6 +71,7 @@ class LiveHooks:
     """Swaps the lookup before a step, times the step, counts what its drafts were worth.
 
     `watcher` is None where the depth cannot be changed: then everything is measured and nothing set.
+    `trimmer` is None where every draft has to be verified whole.
     """
 
     def __init__(
@@ -71,6 +80,7 @@ class LiveHooks:
         recorder: Recorder,
         clock: StepClock,
         watcher: ScheduleWatcher[Lookups] | None,
+        trimmer: Trimmer | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._recorder = recorder
@@ -78,26 +88,51 @@ class LiveHooks:
         self._watcher = watcher
         self._active: Active[Lookups] | None = None
         self._explorer = Explorer()
-        self._flying: deque[tuple[Any, TimedStep]] = deque()  # scheduled, results still to come
+        self._trimmer = recorder.trimmer = trimmer
+        self._asked = 0  # depth of the drafts that the coming step verifies
+        self._explored = False  # they were drafted to explore
+        self._whole = True  # it verifies all of them by plan
+        self._slice: Slice | None = None  # of the coming step, under a trial
+        self._flying: deque[tuple[Any, TimedStep, Slice | None]] = deque()  # results still to come
 
     def before_schedule(self) -> None:
         """Put the lookup for the coming step in place."""
         if self._watcher is None:
             return
         scheduler, active = self._scheduler, self._watcher.active
-        self._active = active
+        if active is not self._active:
+            self._adopt(active)
         lookups = active.prepared
         lookup = lookups.scheduled
         running = len(scheduler.running)
-        if running:
+        exploring = False
+        run = self._recorder.trial
+        if run is not None and lookups.against is not None:
+            batch = min(running, len(lookup) - 1)
+            self._slice = run.next(running > 0 and lookups.against[batch] != lookup[batch])
+            lookup = lookup if run.new_runs else lookups.against
+        elif running:
             batch = min(running, len(lookup) - 1)
             differs = lookups.explored[batch] != lookup[batch]
             if self._explorer.step(lookups.exploration, differs, self._may_explore):
-                lookup = lookups.explored
+                lookup, exploring = lookups.explored, True
                 self._recorder.explored_steps = self._explorer.explored
             self._recorder.exploration_share = self._explorer.share
         if scheduler.dynamic_sd_lookup is not lookup:
             scheduler.dynamic_sd_lookup = lookup
+        if self._trimmer is not None:
+            # What explores, or is compared in a trial, is a depth with all that it costs and brings.
+            whole = self._explored or (run is not None and run.running)
+            price = active.schedule.budget.price
+            self._whole = self._trimmer.before_schedule(scheduler.running, self._asked, price, whole)
+        self._explored = exploring
+
+    def _adopt(self, active: Active[Lookups]) -> None:
+        """Begin with another schedule, and with its trial where it has one."""
+        self._active, self._slice = active, None
+        schedule = active.schedule
+        trial = schedule.trial
+        self._recorder.trial = TrialRun(trial, schedule.generation) if trial is not None else None
 
     def after_schedule(self, output: Any, now: float) -> None:
         """Note the step that `output` (a SchedulerOutput) will be; `now` is when scheduling began."""
@@ -115,9 +150,13 @@ class LiveHooks:
                 or output.pending_structured_output_tokens
             ),
             context=sum(cached.num_computed_tokens),
+            whole=self._whole,
         )
+        self._asked = step.asked
+        if self._trimmer is not None:
+            self._trimmer.after_schedule(output.num_scheduled_tokens)
         self._clock.scheduled(step, output.total_num_scheduled_tokens, output.scheduled_spec_decode_tokens)
-        self._flying.append((output, step))
+        self._flying.append((output, step, self._slice))
 
     def before_update(self, output: Any, results: Any) -> None:
         """Count acceptance. vLLM cuts the sampled tokens at a request's end in its own update, so now."""
@@ -128,6 +167,7 @@ class LiveHooks:
         requests, index = self._scheduler.requests, results.req_id_to_index
         invalid = output.num_invalid_spec_tokens
         drafted, accepted = self._recorder.draft_lengths, self._recorder.accepted_lengths
+        learnt: list[tuple[str, int, int]] = []
         for request_id, draft in drafts.items():
             request = requests.get(request_id)
             if request is None or request.is_finished():
@@ -138,15 +178,19 @@ class LiveHooks:
             length = len(draft)
             if invalid:
                 length -= invalid.get(request_id, 0)
-            drafted[length] += 1
-            accepted[tokens - 1] += 1
+            learnt.append((request_id, length, tokens - 1))
+            if self._whole:
+                drafted[length] += 1
+                accepted[tokens - 1] += 1
+        if self._trimmer is not None:
+            self._trimmer.landed(learnt, self._whole)
 
     def after_update(self, output: Any, results: dict[int, Any], now: float) -> None:
         """Time the step; `results` are the EngineCoreOutputs by client, `now` when they came."""
         if not output.total_num_scheduled_tokens:
             return
         self._recorder.all_steps += 1
-        step = self._landed(output)
+        step, of = self._landed(output)
         if step is None:
             return
         outputs = emitted = 0
@@ -157,14 +201,32 @@ class LiveHooks:
         seconds = self._clock.updated(step, now, outputs)
         if seconds is not None:
             self._recorder.clean_step(step.tokens, len(step.requests), step.context, seconds, emitted)
+        if self._trimmer is not None and step.seconds is not None:
+            rows = output.total_num_scheduled_tokens
+            self._trimmer.timed(step.asked, len(step.requests), rows, step.seconds)
+        if of is not None:
+            self._compare(of, step, emitted, seconds)
 
-    def _landed(self, output: Any) -> TimedStep | None:
+    def _compare(self, of: Slice, step: TimedStep, emitted: int, seconds: float | None) -> None:
+        """Count a step under trial. Its depth tells whether it was its slice's schedule that it ran: the
+        first steps after a turn still verify what the other one drafted."""
+        run, active = self._recorder.trial, self._active
+        if run is None or active is None or active.prepared.against is None:
+            return
+        if seconds is not None:
+            old, new = active.prepared.against, active.prepared.scheduled
+            batch = min(len(step.requests), len(new) - 1)
+            if old[batch] != new[batch] and step.tokens == (new if of.new else old)[batch]:
+                of.add(len(step.requests), emitted, seconds)
+        run.landed(of)
+
+    def _landed(self, output: Any) -> tuple[TimedStep | None, Slice | None]:
         """The step of `output`; earlier ones still listed lost their results and are dropped."""
         while self._flying:
-            candidate, step = self._flying.popleft()
+            candidate, step, of = self._flying.popleft()
             if candidate is output:
-                return step
-        return None
+                return step, of
+        return None, None
 
     def _may_explore(self) -> bool:
         scheduler = self._scheduler

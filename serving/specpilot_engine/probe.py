@@ -105,8 +105,33 @@ def tuning_problem(scheduler: Any, vllm_config: Any) -> str:
     return ""
 
 
+def cutting_problem(base: type, vllm_config: Any) -> str:
+    """Why drafts must be verified whole, as long as they were drafted; "" when they may be cut.
+
+    Requests of unequal length leave full CUDA graphs, and with several steps in flight a draft is not
+    known yet when it is scheduled. `base` is vLLM's own scheduler class.
+    """
+    from vllm.v1.request import Request
+
+    if vllm_config.scheduler_config.async_scheduling:
+        return "vLLM schedules asynchronously"
+    if vllm_config.parallel_config.pipeline_parallel_size > 1:
+        return "the engine has several pipeline stages"
+    if vllm_config.compilation_config.cudagraph_mode.has_full_cudagraphs():
+        return "the engine uses full CUDA graphs"
+    if getattr(vllm_config.speculative_config, "enable_adaptive_verification", False):
+        return "vLLM verifies adaptively itself"
+    for function in (Request.__init__, base.schedule):  # type: ignore[attr-defined]
+        if "spec_token_ids" not in _names_in(function):
+            return "vLLM keeps drafts elsewhere than in its requests"
+    return ""
+
+
 def _reads_lookup(base: type) -> bool:
     """Whether the class that defines schedule() looks the depth up at every call."""
-    schedule = inspect.unwrap(base.schedule)  # type: ignore[attr-defined]
-    code = getattr(schedule, "__code__", None)
-    return code is not None and "dynamic_sd_lookup" in code.co_names
+    return "dynamic_sd_lookup" in _names_in(base.schedule)  # type: ignore[attr-defined]
+
+
+def _names_in(function: Any) -> tuple[str, ...]:
+    """Attributes and globals that a function's own code uses; none where it has no code to look at."""
+    return getattr(getattr(inspect.unwrap(function), "__code__", None), "co_names", ())

@@ -21,6 +21,7 @@ from specpilot_engine.live import LiveHooks, Lookup, Lookups, prepare_lookups, s
 from specpilot_engine.protocol import Schedule
 from specpilot_engine.record import Recorder
 from specpilot_engine.timing import StepClock
+from specpilot_engine.trim import Trimmer
 from specpilot_engine.watch import ScheduleWatcher
 
 log = logging.getLogger(__name__)
@@ -36,13 +37,14 @@ class Tuning:
     startup: Schedule
     watcher: ScheduleWatcher[Lookups] | None = None
     versions: dict[str, str] = field(default_factory=dict)
+    whole_drafts: str = ""  # why drafts are never cut
 
     def status(self) -> EngineStatus:
         """A snapshot for the export port."""
         watcher = self.watcher
         if watcher is None:
             return EngineStatus(False, self.reason, self.startup, "", self.versions)
-        return EngineStatus(True, "", watcher.current, watcher.file_error, self.versions)
+        return EngineStatus(True, "", watcher.current, watcher.file_error, self.versions, self.whole_drafts)
 
 
 class LiveMixin:
@@ -166,7 +168,11 @@ def _go_live(scheduler: Any, vllm_config: Any, recorder: Recorder, tuning: Tunin
         tuning.watcher = _watcher(scheduler, tuning.startup, recorder.max_tokens)
         scheduler._specpilot_startup = lookup
     scheduler._specpilot_tuning = tuning
-    scheduler._specpilot = LiveHooks(scheduler, recorder, _clock(vllm_config), tuning.watcher)
+    trimmer = None
+    if tuning.watcher is not None:
+        tuning.whole_drafts = probe.cutting_problem(stock_class(vllm_config), vllm_config)
+        trimmer = None if tuning.whole_drafts else Trimmer(recorder.max_tokens)
+    scheduler._specpilot = LiveHooks(scheduler, recorder, _clock(vllm_config), tuning.watcher, trimmer)
 
 
 def _watcher(scheduler: Any, startup: Schedule, tokens: int) -> ScheduleWatcher[Lookups]:

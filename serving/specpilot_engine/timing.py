@@ -31,7 +31,11 @@ class TimedStep:
 
     `asked` is the depth its requests are to draft after it, verified one step later; `decoding`
     that no request in it is new, resumed, preempted or held back for structured output; `context`
-    the context tokens summed over its requests; `tokens` the depth it verifies (-1: not one depth).
+    the context tokens summed over its requests; `whole` that it verifies all that was drafted, by plan;
+    `tokens` the depth it verifies (-1: not one depth).
+
+    `seconds` is what it took, if nothing else filled the time and the depth drafted was one throughout,
+    whatever number of drafts were verified.
     """
 
     requests: Sequence[str]
@@ -39,8 +43,10 @@ class TimedStep:
     asked: int
     decoding: bool
     context: int
+    whole: bool = True
     tokens: int = -1
     updated_at: float | None = None
+    seconds: float | None = None
     previous: TimedStep | None = None
 
 
@@ -63,7 +69,11 @@ class StepClock:
         for earlier in reversed(self._recent):
             if earlier.requests == step.requests:
                 step.previous = earlier
-                if step.decoding and self._uniform(earlier.asked, len(step.requests), rows, drafts):
+                if (
+                    step.decoding
+                    and step.whole
+                    and self._uniform(earlier.asked, len(step.requests), rows, drafts)
+                ):
                     step.tokens = earlier.asked
                 break
         self._recent.append(step)
@@ -75,14 +85,14 @@ class StepClock:
         step.updated_at = now
         if previous is None or previous.updated_at is None or outputs != len(step.requests):
             return None
-        if not step.tokens == previous.tokens == step.asked or step.tokens < 0:
+        if not (step.decoding and previous.decoding) or previous.asked != step.asked:
             return None
         seconds = now - previous.updated_at
-        if step.scheduled_at < waited_for:
-            return seconds
-        if self._pipelined or step.scheduled_at - previous.updated_at > GAP_SHARE * seconds:
+        waited = self._pipelined or step.scheduled_at - previous.updated_at > GAP_SHARE * seconds
+        if step.scheduled_at >= waited_for and waited:
             return None
-        return seconds
+        step.seconds = seconds
+        return seconds if step.tokens == previous.tokens == step.asked else None
 
     def _uniform(self, asked: int, batch: int, rows: int, drafts: Mapping[str, Sized]) -> bool:
         if self._variable:

@@ -189,7 +189,8 @@ class ScheduleWatcher(Generic[T]):
 
     def _load(self, text: str) -> Active[T]:
         schedule = parse_schedule(text)
-        deepest = max(schedule.exploration.tokens, *(step.tokens for step in schedule.steps))
+        against = schedule.trial.against if schedule.trial else ()
+        deepest = max(schedule.exploration.tokens, *(step.tokens for step in (*schedule.steps, *against)))
         if deepest > self._max_tokens:
             raise ScheduleError(
                 f"depth {deepest} is above the {self._max_tokens} tokens the engine was started with"
