@@ -11,7 +11,7 @@ from specpilot.api.vocabulary import Reason
 from specpilot.decide.tuner import Decision
 from specpilot.local.replica import Phase
 from specpilot.local.table import render, sparkline
-from specpilot.local.view import ReplicaView, View
+from specpilot.local.view import Change, ReplicaView, View
 from specpilot_engine.protocol import Exploration, Schedule, Step
 
 SCHEDULE = Schedule(5, (Step(16, 7), Step(64, 1)))
@@ -50,6 +50,27 @@ def test_a_replica_that_does_not_serve_yet_has_no_numbers() -> None:
 def test_a_schedule_that_is_not_in_use_yet_is_marked() -> None:
     late = ReplicaView("flash-0", "http://x", Phase.READY, False, 12.0, 7.0, 3.0, 100.0)
     assert "… 5" in shown(view(late))
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        ([(4, True), (5, True)], None),
+        ([(4, True), (5, False)], "generation 5: the same depths, other exploring"),
+        (
+            [(2, False), (3, True), (4, False), (5, False)],
+            "generations 4 to 5: the same depths, other exploring",
+        ),
+    ],
+)
+def test_generations_that_only_explore_say_so(made: list[tuple[int, bool]], words: str | None) -> None:
+    changes = tuple(
+        Change(90.0, Schedule(generation, SCHEDULE.steps), "BetterSchedule", "", None, steps)
+        for generation, steps in made
+    )
+    text = shown(view(SERVING, changes=changes))
+    assert ("other exploring" in text) == (words is not None)
+    assert words is None or words in text
 
 
 def test_an_engine_without_a_drafter_has_no_schedule() -> None:

@@ -21,7 +21,7 @@ from specpilot.local.pod import Machine, Ports, local_pod
 from specpilot.local.profile import Profile
 from specpilot.local.replica import Phase, Replica
 from specpilot.local.state import State
-from specpilot.local.view import Change, ReplicaView, Totals, View, measured
+from specpilot.local.view import Change, ReplicaView, Totals, View, explored_only, measured
 from specpilot.metrics.http import MetricsError
 from specpilot.metrics.scrape import StateAnswer
 from specpilot.metrics.source import Metrics
@@ -190,11 +190,13 @@ class Local:
             self.tell(f"{e}; the schedule in force stays")
             return
         self._adopt(schedule)
+        explored = len(explored_only(self._changes))
         change = Change(time.time(), schedule, reason, message, gain, steps_changed)
         after = await self._acknowledgement()
         self._changes.append(replace(change, acknowledged_after=after))
         if steps_changed:
-            self.tell(f"generation {schedule.generation}: {_steps(schedule)} ({reason}: {message})")
+            between = f" (after {explored} for exploring)" if explored else ""
+            self.tell(f"generation {schedule.generation}{between}: {_steps(schedule)} ({reason}: {message})")
 
     async def _acknowledgement(self) -> float | None:
         """Seconds until every ready replica runs the schedule that is wanted; None if that takes too long."""

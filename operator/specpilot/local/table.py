@@ -12,7 +12,7 @@ from rich.text import Text
 
 from specpilot.api.vocabulary import Reason
 from specpilot.local.replica import Phase
-from specpilot.local.view import ReplicaView, View
+from specpilot.local.view import ReplicaView, View, explored_only
 from specpilot_engine.protocol import Schedule
 
 _PHASES = {
@@ -97,6 +97,10 @@ def _operator(view: View, history: Sequence[View]) -> Panel:
     grid.add_column()
     if view.schedule is not None:
         grid.add_row("schedule", _schedule(view.schedule))
+        if explored := explored_only(view.changes):
+            first, last = explored[0], explored[-1]
+            of = f"generation {last}" if first == last else f"generations {first} to {last}"
+            grid.add_row("", Text(f"{of}: the same depths, other exploring", "dim"))
     if view.decision is not None:
         d = view.decision
         style = "dim" if d.reason in _CALM else "bold green"

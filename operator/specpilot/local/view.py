@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from specpilot.decide.tuner import Decision
 from specpilot.estimate.windows import Discarded, Window
@@ -43,6 +45,12 @@ class Change:
     predicted_gain: float | None
     steps_changed: bool  # False: only what is explored
     acknowledged_after: float | None = None
+
+
+def explored_only(changes: Sequence[Change]) -> list[int]:
+    """Generations at the end of `changes` that left the depths alone, and changed what is explored."""
+    kept = list(takewhile(lambda change: not change.steps_changed, reversed(changes)))
+    return [change.schedule.generation for change in reversed(kept)]
 
 
 @dataclass(frozen=True, slots=True)
