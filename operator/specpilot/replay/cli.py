@@ -64,7 +64,7 @@ def replay(
     from specpilot.replay.engine import ScheduleRefused
     from specpilot.replay.product import Options
     from specpilot.replay.registry import compare, contenders
-    from specpilot.replay.table import summary_table, world_table
+    from specpilot.replay.table import legend, summary_table, world_table
     from specpilot.replay.world import WorldError
 
     try:
@@ -90,6 +90,8 @@ def replay(
         raise typer.Exit(130) from None
     if len(outcomes) > 1:
         console.print(summary_table(outcomes))
+        console.print()
+    console.print(legend())
     if out is not None:
         _write(out, outcomes)
 

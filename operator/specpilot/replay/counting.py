@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from specpilot.estimate.counters import Cell, Counters
 from specpilot_engine.protocol import MAX_CELLS, bucket
 
@@ -123,13 +121,3 @@ class Ledger:
             running=running,
             waiting=waiting,
         )
-
-
-def accept(rng: np.random.Generator, drafts: int, survival: list[float]) -> list[int]:
-    """How many of `drafts` are accepted at each position."""
-    alive, before, counts = drafts, 1.0, []
-    for s in survival:
-        alive = int(rng.binomial(alive, min(s / before, 1.0))) if alive and before > 0 else 0
-        before = s
-        counts.append(alive)
-    return counts

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-import numpy as np
-
-from specpilot.replay.counting import Ledger, Stretch, accept
+from specpilot.replay.counting import Ledger
 from specpilot.replay.explorer import Explorer
 from specpilot.replay.truth import Truth
-from specpilot.replay.world import OUTPUT_TOKENS, Phase
+from specpilot.replay.world import Phase
 from specpilot_engine.protocol import Schedule
 
 # A step is timed where both its neighbours have its requests and its depth, so each run of equal steps
@@ -110,88 +107,3 @@ class Engine:
     def overshoot(self, seconds: float) -> None:
         """The window's last step ends so much after the window."""
         self._ahead = seconds
-
-
-class Crowd:
-    """A closed loop: exactly `requests` running, of the phase's kinds."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        phase, truth = engine.phase, engine.truth
-        assert phase.requests is not None, "only for a closed loop"
-        self.batch = phase.requests
-        self._kinds = list(phase.mix)
-        self._shares = np.array(list(phase.mix.values()))
-        self._mixed = truth.survival(phase.mix).tolist()
-        self._curves = [truth.survival({kind: 1.0}).tolist() for kind in self._kinds]
-        # The shares of the running requests at first; later ones come as they happen to.
-        places = (np.arange(self.batch) + 0.5) / max(self.batch, 1)
-        self._of = np.searchsorted(np.cumsum(self._shares)[:-1], places)
-        self._ended = 0.0  # share of requests that ended in the last window
-
-    def run(self, seconds: float, factor: float, rng: np.random.Generator, fate: np.random.Generator) -> None:
-        """Step for `seconds`. `fate` draws the requests' kinds, alike for all policies."""
-        if not self.batch:
-            return
-        engine, noise = self._engine, self._engine.truth.world.step_noise
-        groups = self._groups(fate)
-        left = engine.start_after_last(seconds)
-        sums: dict[int, list[float]] = {}
-        steps_before = engine.ledger.tokens
-        while left > 0:
-            turn = engine.turn(self.batch, factor)
-            about = min(turn.most, max(left / turn.mean, 1.0))
-            each = turn.mean * max(1 + noise * rng.standard_normal() / math.sqrt(about), 0.2)
-            steps = int(min(turn.most, math.ceil(left / each)))
-            left -= steps * each
-            clean = engine.took(turn, self.batch, steps)
-            total = sums.setdefault(turn.depth, [0, 0, 0.0, 0.0])
-            for i, value in enumerate((steps, clean, steps * each, clean * each)):
-                total[i] += value
-            if left <= 0:
-                engine.overshoot(-left)
-        for depth, (steps_, clean_, time, clean_time) in sums.items():
-            self._add(depth, int(steps_), int(clean_), time, clean_time, groups, rng)
-        emitted = engine.ledger.tokens - steps_before
-        life = self._engine.phase.output_tokens or OUTPUT_TOKENS
-        self._ended = -math.expm1(-emitted / self.batch / life)
-
-    def _add(
-        self,
-        depth: int,
-        steps: int,
-        clean: int,
-        seconds: float,
-        clean_seconds: float,
-        groups: list[tuple[int, list[float]]],
-        rng: np.random.Generator,
-    ) -> None:
-        clean_accepted, accepted = [0] * depth, [0] * depth
-        for count, survival in groups:
-            timed = accept(rng, clean * count, survival[:depth])
-            rest = accept(rng, (steps - clean) * count, survival[:depth])
-            clean_accepted = [a + b for a, b in zip(clean_accepted, timed, strict=True)]
-            accepted = [a + b + c for a, b, c in zip(accepted, timed, rest, strict=True)]
-        self._engine.ledger.accept(depth, accepted)
-        self._engine.ledger.add(
-            Stretch(
-                depth,
-                self.batch,
-                self._engine.phase.context,
-                steps,
-                clean,
-                seconds,
-                clean_seconds,
-                steps * self.batch + sum(accepted),
-                clean * self.batch + sum(clean_accepted),
-            )
-        )
-
-    def _groups(self, fate: np.random.Generator) -> list[tuple[int, list[float]]]:
-        """Requests of equal survival: all of them, unless kinds are mixed within the batch."""
-        if not self._engine.phase.traffic_per_request:
-            return [(self.batch, self._mixed)]
-        ends = fate.random(self.batch) < self._ended
-        self._of = np.where(ends, fate.choice(len(self._kinds), self.batch, p=self._shares), self._of)
-        counts = np.bincount(self._of, minlength=len(self._kinds)).tolist()
-        return [(n, curve) for n, curve in zip(counts, self._curves, strict=True) if n]

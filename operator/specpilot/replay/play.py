@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from specpilot.replay.arrivals import Queue, arrivals
-from specpilot.replay.engine import Crowd, Engine
+from specpilot.replay.crowd import Crowd
+from specpilot.replay.engine import Engine
 from specpilot.replay.policy import Policy, Setup
+from specpilot.replay.streams import ARRIVALS, FACTORS, PROFILE, REQUESTS, Streams
 from specpilot.replay.truth import Truth
 from specpilot.replay.world import Phase, World
 from specpilot_engine.protocol import Schedule
@@ -18,8 +20,6 @@ from specpilot_engine.protocol import Schedule
 EPOCH = 1.0e9  # the world's start in epoch seconds, so that no policy takes it for "never"
 SETTLED = 0.95  # of the oracle's rate
 _EPS = 1e-9
-# Random streams, each of its own so that what one policy draws moves nothing for another.
-_PROFILE, _FACTORS, _LUCK, _ARRIVALS, _KINDS, _STEPS = range(6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ Told = Callable[[float], None]
 
 def setup(world: World, seed: int) -> Setup:
     """What every policy is told before the start."""
-    profile = Truth(world).profile(np.random.default_rng((seed, _PROFILE)))
+    profile = Truth(world).profile(Streams(seed)(PROFILE))
     return Setup(world.depths, world.max_batch, profile, world.scrape_seconds)
 
 
@@ -63,16 +63,13 @@ class _Stage:
     """The engine, the load, and the streams that all policies share."""
 
     def __init__(self, world: World, seed: int, truth: Truth) -> None:
-        self._world, self._seed = world, seed
+        self._world, self._seed, self._streams = world, seed, Streams(seed)
         self._engine = Engine(truth)
         windows = math.ceil(world.seconds / world.scrape_seconds) + 1
-        self._factors = np.exp(self._stream(_FACTORS).normal(0, world.window_noise, windows))
+        self._factors = np.exp(self._streams(FACTORS).normal(0, world.window_noise, windows))
         self._queue: Queue | None = None
         self._crowd: Crowd | None = None
         self._changes = 0
-
-    def _stream(self, *name: int) -> np.random.Generator:
-        return np.random.default_rng((self._seed, *name))
 
     def play(
         self, policy: Policy | None, best: Callable[[Phase, int], Schedule] | None, told: Told
@@ -133,12 +130,12 @@ class _Stage:
     def _load(self, phase: Phase, index: int, start: float) -> None:
         """The phase's requests. Those of a closed loop end with it, those of an open one go on into the next."""
         if phase.rate is None:
-            self._queue, self._crowd = None, Crowd(self._engine)
+            self._queue, self._crowd = None, Crowd(self._engine, self._streams)
             return
         self._crowd = None
         if self._queue is None:
-            self._queue = Queue(self._engine, self._stream(_STEPS, index))
-        self._queue.begin(phase, arrivals(phase, start, self._stream(_ARRIVALS, index)), start)
+            self._queue = Queue(self._engine, self._streams(REQUESTS, index))
+        self._queue.begin(phase, arrivals(phase, start, self._streams(ARRIVALS, index)), start)
 
     def _stayed(self) -> float:
         return self._queue.stayed if self._queue is not None else 0.0
@@ -146,7 +143,6 @@ class _Stage:
     def _run(self, now: float, until: float, window: int, segment: int) -> None:
         factor = float(self._factors[window])
         if self._crowd is not None:
-            luck, fate = self._stream(_LUCK, segment), self._stream(_KINDS, segment)
-            self._crowd.run(until - now, factor, luck, fate)
+            self._crowd.run(until - now, factor, segment)
         elif self._queue is not None:
             self._queue.run(now, until, factor)

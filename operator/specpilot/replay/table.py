@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
+from specpilot.replay.play import SETTLED
 from specpilot.replay.registry import FIXED, ORACLE, PRODUCT, Outcome
 from specpilot.replay.score import Score
 
-SHOWN_PHASES = 8  # more of them are summed up in one word
+SHOWN_PHASES = 6  # more of them are summed up in one word
 BEST_FIXED = "best fixed"
 
 
@@ -19,9 +20,9 @@ def world_table(outcome: Outcome) -> Table:
     world = outcome.world
     minutes = f"{len(world.phases)} phases, {world.seconds / 60:g} min, seed {outcome.seed}"
     table = _table(Text.assemble((world.name, "bold"), (f"   {minutes}", "dim")))
-    for name in ("tokens", "of the oracle", "worst phase", "changes"):
+    for name in ("tokens", "share", "worst", "changes"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("settled after, s", overflow="fold")
+    table.add_column("settled, s", overflow="fold")
     for name, score in sorted(outcome.scores.items(), key=lambda item: -item[1].oracle_share):
         table.add_row(
             name,
@@ -41,7 +42,7 @@ def summary_table(outcomes: Sequence[Outcome]) -> Table:
     `best fixed` is the fixed depth that is best in each world, known only in hindsight.
     """
     table = _table(Text(f"{len(outcomes)} worlds", "bold"))
-    for name in ("worlds", "mean of the oracle", "worst world", "changes"):
+    for name in ("worlds", "share", "worst", "changes"):
         table.add_column(name, justify="right", no_wrap=True)
     rows: dict[str, list[Score]] = {}
     for outcome in outcomes:
@@ -62,6 +63,21 @@ def summary_table(outcomes: Sequence[Outcome]) -> Table:
     return table
 
 
+def legend() -> Text:
+    """What the columns mean."""
+    return Text.assemble(
+        ("share", "bold"),
+        (
+            "    of the oracle's tokens; in an open loop, its mean latency over this one's\n",
+            "dim",
+        ),
+        ("worst", "bold"),
+        ("    the share of the phase, or of the world, that went worst\n", "dim"),
+        ("settled", "bold"),
+        (f"  seconds from each phase's start until {SETTLED:.0%} of the oracle's rate; –: never", "dim"),
+    )
+
+
 def _table(title: Text) -> Table:
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("policy", no_wrap=True)
@@ -75,10 +91,10 @@ def _mean(scores: Sequence[Score]) -> float:
 def _settled(score: Score) -> str:
     times = [phase.settle_seconds for phase in score.phases]
     if len(times) <= SHOWN_PHASES:
-        return "  ".join("never" if t is None else f"{t:.0f}" for t in times)
+        return " ".join("–" if t is None else f"{t:.0f}" for t in times)
     reached = [t for t in times if t is not None]
-    latest = f"at most {max(reached):.0f}" if reached else ""
-    never = f"never in {len(times) - len(reached)} phases" if len(reached) < len(times) else ""
+    latest = f"≤ {max(reached):.0f}" if reached else ""
+    never = f"– in {len(times) - len(reached)}" if len(reached) < len(times) else ""
     return ", ".join(filter(None, (latest, never)))
 
 
