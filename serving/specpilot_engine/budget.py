@@ -19,7 +19,8 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
+from operator import mul
 from statistics import fmean, median
 
 from specpilot_engine.protocol import bucket
@@ -29,8 +30,8 @@ Curve = Sequence[tuple[int, float]]  # rows or requests, seconds; sizes rise
 PRIOR_ACCEPTANCE = 0.65  # of a slot nothing is known of, given the one before
 PRIOR_TRIES = 4.0  # what that counts; deeper slots lean on the one before by as much
 POOL_DRAFTS = 100.0  # half-life of what all requests share, in whole drafts
-REQUEST_STEPS = 12.0  # half-life of what is known of one request, in steps whether it was verified or not
-EVEN = 1.0  # a request's record is read as if it had one acceptance and one rejection more
+REQUEST_STEPS = 8.0  # half-life of what is known of one request, in steps whether it was verified or not
+LIKE_OTHERS = 2.0  # tries of each slot that a request is taken to have had with all requests' result
 LEAST, MOST = 0.02, 0.98  # acceptance is never believed surer: a request can always come back
 SAMPLES = 25  # latest steps at a row count, of which the median counts
 FEWEST = 2  # steps before that median is used: the first at a new shape may have compiled something
@@ -105,35 +106,44 @@ def choose(
     return Choice(rows, goodput, [request for _, _, request in slots], len(survival))
 
 
-@dataclass(slots=True)
 class _Record:
-    """One request's slots lately tried, those accepted, and how many of them all requests' would have been."""
+    """How often each slot was tried lately, and how often it was accepted."""
 
-    tried: float = 0.0
-    accepted: float = 0.0
-    expected: float = 0.0
-    step: int = 0
+    __slots__ = ("accepted", "step", "tried")
+
+    def __init__(self, max_tokens: int, step: int) -> None:
+        self.tried = [0.0] * max_tokens
+        self.accepted = [0.0] * max_tokens
+        self.step = step
+
+    def fade(self, keep: float) -> None:
+        self.tried = [n * keep for n in self.tried]
+        self.accepted = [n * keep for n in self.accepted]
+
+    def add(self, length: int, accepted: int) -> None:
+        for slot in range(accepted):
+            self.tried[slot] += 1
+            self.accepted[slot] += 1
+        if accepted < length:
+            self.tried[accepted] += 1
 
 
 class Beliefs:
     """Survival of the draft slots of each request, from what was accepted.
 
-    Acceptance of slot j given the one before is q_j over all requests, and for a request those odds times a
-    factor of its own: the odds of its record to those that the pool would have had in its place, both
-    with EVEN added to each side, so that a request without a record is like the pool. A record fades
-    with the engine's steps even while nothing of the request is verified: who was cut off comes back by itself
-    as far as the others are good.
+    Acceptance of a slot given the one before is a Beta posterior mean: its prior for a request is what holds
+    for all requests, and for a slot of these the slot before. A request's record fades with the engine's
+    steps even while nothing of it is verified: who was cut off comes back by itself, as far as the
+    others are good.
 
-    q_j learns from whole drafts alone. Of drafts that were cut, only the good requests' reach slot j, and
-    the pool would look ever better; within one request cutting biases nothing, because whether a slot
-    is tried depends on earlier drafts only.
+    All requests' acceptance is learnt from whole drafts alone. Of drafts that were cut, only the good
+    requests' reach a deep slot, and the pool would look ever better; within one request cutting biases
+    nothing, because whether a slot is tried depends on earlier drafts only.
     """
 
     def __init__(self, max_tokens: int) -> None:
-        self._tried = [0.0] * max_tokens
-        self._accepted = [0.0] * max_tokens
-        self._pool = [PRIOR_ACCEPTANCE] * max_tokens
-        self._expected = list(accumulate(self._pool, initial=0.0))  # of as many slots tried
+        self._pool = _Record(max_tokens, 0)
+        self._prior = [PRIOR_ACCEPTANCE] * max_tokens
         self._records: dict[str, _Record] = {}
         self._step = 0
 
@@ -147,36 +157,25 @@ class Beliefs:
         `whole`: they were not cut, whatever they looked like.
         """
         for request, length, accepted in drafts:
-            tried = min(accepted + 1, length)
-            record = self._faded(request)
-            record.tried += tried
-            record.accepted += accepted
-            record.expected += self._expected[tried]
+            self._of(request).add(length, accepted)
         if whole and drafts:
-            self._learn_pool(drafts)
-
-    def _learn_pool(self, drafts: Sequence[tuple[str, int, int]]) -> None:
-        keep = 0.5 ** (len(drafts) / POOL_DRAFTS)
-        before = PRIOR_ACCEPTANCE
-        for j in range(len(self._pool)):
-            tried = sum(length > j and accepted >= j for _, length, accepted in drafts)
-            passed = sum(accepted > j for _, _, accepted in drafts)
-            self._tried[j] = self._tried[j] * keep + tried
-            self._accepted[j] = self._accepted[j] * keep + passed
-            before = (self._accepted[j] + PRIOR_TRIES * before) / (self._tried[j] + PRIOR_TRIES)
-            self._pool[j] = before
-        self._expected = list(accumulate(self._pool, initial=0.0))
+            self._pool.fade(0.5 ** (len(drafts) / POOL_DRAFTS))
+            for _, length, accepted in drafts:
+                self._pool.add(length, accepted)
+            before, prior = PRIOR_ACCEPTANCE, []
+            for n, passed in zip(self._pool.tried, self._pool.accepted, strict=True):
+                before = (passed + PRIOR_TRIES * before) / (n + PRIOR_TRIES)
+                prior.append(min(max(before, LEAST), MOST))
+            self._prior = prior
 
     def survival(self, request: str, length: int) -> list[float]:
         """Of each of the `length` slots of the request's draft."""
-        factor = self._factor(request)
-        survived, row = 1.0, []
-        for q in self._pool[:length]:
-            q = min(max(q, LEAST), MOST)
-            odds = factor * q / (1 - q)
-            survived *= min(max(odds / (1 + odds), LEAST), MOST)
-            row.append(survived)
-        return row
+        if request not in self._records:
+            return list(accumulate(self._prior[:length], mul))
+        record = self._of(request)
+        slots = zip(record.accepted, record.tried, self._prior, strict=True)
+        acceptance = ((a + LIKE_OTHERS * q) / (n + LIKE_OTHERS) for a, n, q in islice(slots, length))
+        return list(accumulate(acceptance, mul))
 
     def keep(self, requests: Sequence[str]) -> None:
         """Forget all requests but these."""
@@ -184,22 +183,12 @@ class Beliefs:
             wanted = set(requests)
             self._records = {i: record for i, record in self._records.items() if i in wanted}
 
-    def _factor(self, request: str) -> float:
-        if request not in self._records:
-            return 1.0
-        r = self._faded(request)
-        odds = (EVEN + r.accepted) / (EVEN + r.tried - r.accepted)
-        return odds * (EVEN + r.tried - r.expected) / (EVEN + r.expected)
-
-    def _faded(self, request: str) -> _Record:
+    def _of(self, request: str) -> _Record:
         record = self._records.get(request)
         if record is None:
-            record = self._records[request] = _Record(step=self._step)
+            record = self._records[request] = _Record(len(self._prior), self._step)
         elif record.step != self._step:
-            keep = 0.5 ** ((self._step - record.step) / REQUEST_STEPS)
-            record.tried *= keep
-            record.accepted *= keep
-            record.expected *= keep
+            record.fade(0.5 ** ((self._step - record.step) / REQUEST_STEPS))
             record.step = self._step
         return record
 
