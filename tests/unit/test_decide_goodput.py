@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specpilot.decide.goodput import Landscape, goodput, landscape, next_slot_pays, speedup
+from specpilot.decide.goodput import Landscape, goodput, landscape, slot_price, speedup
 from specpilot.decide.objective import admissible, scores
 from specpilot.estimate.cost import CostMemory, Costs
 from specpilot.estimate.profile import CostPrior
@@ -73,7 +73,7 @@ def test_the_marginal_rule_says_whether_one_slot_more_raises_goodput(
 ) -> None:
     gain = goodput(1, length + s, seconds + more) - goodput(1, length, seconds)
     if abs(gain) > 1e-9:
-        assert next_slot_pays(s, length, seconds, seconds + more) == (gain > 0)
+        assert (s > slot_price(np.array(length), np.array(seconds), np.array(seconds + more))) == (gain > 0)
 
 
 def test_what_is_unsure_about_survival_makes_deep_drafts_unsure() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specpilot.decide.goodput import Landscape, goodput, next_slot_pays, speedup
+from specpilot.decide.goodput import Landscape, goodput, slot_price, speedup
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -18,7 +18,11 @@ MOST_BATCHES = 8
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One depth at one batch size. `pays` is the marginal rule's word on its last slots; None at depth 0."""
+    """One depth at one batch size.
+
+    `gained` and `needed` are the two sides of the marginal rule, from the next lower candidate to this one:
+    the survival of the slots between them, and (C' - C) L / C. Both None at the lowest depth.
+    """
 
     batch: int
     tokens: int
@@ -28,14 +32,26 @@ class Row:
     speedup: float  # over depth 0
     uncertainty: float  # one standard deviation of log goodput against the chosen depth
     allowed: bool
-    pays: bool | None
+    gained: float | None
+    needed: float | None
     chosen: bool
     share: float  # of time at this batch size
+
+    @property
+    def pays(self) -> bool | None:
+        """The marginal rule's word on the last slots. Local only: step times are a staircase."""
+        return None if self.gained is None or self.needed is None else self.gained > self.needed
+
+    @property
+    def latency(self) -> float:
+        """Mean seconds between a request's tokens: C_k / L_k."""
+        return self.seconds / self.accepted_length
 
 
 def rows(land: Landscape, chosen: Indices, weights: Floats, batches: Sequence[int] = ()) -> tuple[Row, ...]:
     """Rows for `batches`, by default for the load's and for doublings up to the largest batch."""
     deviation = land.deviation(chosen)
+    gained, needed = margins(land)
     found = []
     for batch in batches or _telling(weights):
         column = batch - 1
@@ -52,7 +68,8 @@ def rows(land: Landscape, chosen: Indices, weights: Floats, batches: Sequence[in
                     speedup(length, float(seconds[i]), float(seconds[0])),
                     float(deviation[i, column]),
                     bool(land.allowed[i, column]),
-                    _pays(land, i, seconds),
+                    float(gained[i - 1]) if i else None,
+                    float(needed[i - 1, column]) if i else None,
                     bool(chosen[column] == i),
                     float(weights[column]),
                 )
@@ -60,13 +77,13 @@ def rows(land: Landscape, chosen: Indices, weights: Floats, batches: Sequence[in
     return tuple(found)
 
 
-def _pays(land: Landscape, index: int, seconds: Floats) -> bool | None:
-    """The marginal rule from the next lower candidate; with gaps between candidates, for the gap at once."""
-    if index == 0:
-        return None
-    before = float(land.lengths[index - 1])
-    gained = float(land.lengths[index]) - before
-    return next_slot_pays(gained, before, float(seconds[index - 1]), float(seconds[index]))
+def margins(land: Landscape) -> tuple[Floats, Floats]:
+    """The marginal rule from each candidate to the next: gained [depths - 1], needed [depths - 1, batches].
+
+    With gaps between candidates it is for the gap at once: the next depth pays iff gained > needed.
+    """
+    seconds = np.exp(land.log_seconds)
+    return np.diff(land.lengths), slot_price(land.lengths[:-1, None], seconds[:-1], seconds[1:])
 
 
 def _telling(weights: Floats) -> list[int]:

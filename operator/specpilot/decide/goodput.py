@@ -25,12 +25,12 @@ def speedup(length: float, seconds: float, seconds_0: float) -> float:
     return length * seconds_0 / seconds
 
 
-def next_slot_pays(survival: float, length: float, seconds: float, seconds_next: float) -> bool:
-    """The marginal rule: k to k + 1 pays iff s_{k+1} > (C_{k+1} - C_k) L_k / C_k.
+def slot_price(length: Floats, seconds: Floats, seconds_next: Floats) -> Floats:
+    """The survival that the next slot must have: k to k + 1 pays iff s_{k+1} > (C_{k+1} - C_k) L_k / C_k.
 
-    Local only. Step times are a staircase, so what it refuses may still pay further on.
+    The marginal rule. Local only: step times are a staircase, so what it refuses may still pay further on.
     """
-    return survival > (seconds_next - seconds) * length / seconds
+    return np.asarray((seconds_next - seconds) * length / seconds)
 
 
 @dataclass(frozen=True, slots=True)
