@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
+import yaml
 from kubernetes.aio import client as kube
 from kubernetes.aio import config as kube_config
 from kubernetes.aio.client.exceptions import ApiException
+from kubernetes.aio.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION
 from kubernetes.aio.dynamic import DynamicClient
 
 from specpilot.api.vocabulary import MANAGER
@@ -34,6 +38,7 @@ class Cluster:
     async def connect(cls, kubeconfig: str | None = None) -> Self:
         """From a kubeconfig, or from the pod's service account, or from the user's default kubeconfig."""
         configuration = kube.Configuration()
+        where = kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION
         try:
             if kubeconfig is None:
                 try:
@@ -41,11 +46,20 @@ class Cluster:
                     return cls(kube.ApiClient(configuration))
                 except kube_config.ConfigException:
                     pass
+            # Without a file the library warns on standard error and complains of what is not in it.
+            if not any(Path(path).expanduser().exists() for path in where.split(os.pathsep)):
+                raise ClusterError(
+                    f"No cluster to talk to ({where} does not exist): set KUBECONFIG, or run in a pod with a"
+                    " service account."
+                )
             await kube_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
         except (kube_config.ConfigException, OSError) as e:
             raise ClusterError(
                 f"No cluster to talk to ({e}): run in a pod with a service account, or set KUBECONFIG."
             ) from None
+        # What the library makes of a file that is YAML but no kubeconfig, or not even YAML.
+        except (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError):
+            raise ClusterError(f"No cluster to talk to ({where} is no kubeconfig): correct it.") from None
         return cls(kube.ApiClient(configuration))
 
     async def aclose(self) -> None:
