@@ -20,7 +20,8 @@ def inputs(project: Path) -> list[Path]:
     packages = (project / "operator" / "specpilot", project / "serving" / "specpilot_engine")
     code = (path for package in packages for path in package.rglob("*"))
     kept = sorted(path for path in code if path.is_file() and "__pycache__" not in path.parts)
-    return [project / "pyproject.toml", project / "uv.lock", *kept]
+    sample = project / "deploy" / "samples" / "sim-two-replicas.yaml"  # the wheel takes it in
+    return [project / "pyproject.toml", project / "uv.lock", sample, *kept]
 
 
 def context(project: Path, cache: Path, target: Path) -> None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 FAILED, WRONG = 1, 2  # exit statuses: it could not go on; what was asked for cannot be done
-SAMPLE = Path("deploy/samples/sim-two-replicas.yaml")
 
 
 class EngineChoice(StrEnum):
@@ -137,15 +136,14 @@ def explain(
 @app.command(epilog=examples("specpilot demo", "specpilot demo --out /tmp/demo"))
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for report.html and report.json.")] = Path("demo"),
-    file: Annotated[Path | None, typer.Option(help=f"The SpeculativeDeployment to run ({SAMPLE}).")] = None,
+    file: Annotated[Path | None, typer.Option(help="Another SpeculativeDeployment than its own.")] = None,
 ) -> None:
     """Watch it work in two minutes: two simulated replicas, traffic that shifts twice, a report at the end."""
     from specpilot.local.demo import demo as play
-    from specpilot.local.demo import summary
+    from specpilot.local.demo import sample, summary
 
-    sample = file or next((p for p in (SAMPLE, Path(__file__).parents[2] / SAMPLE) if p.exists()), SAMPLE)
     console = _console()
-    record = _run(play(sample, out, console))
+    record = _run(play(file or _try(sample), out, console))
     if record is None:
         _end("the demonstration was interrupted, so there is no report: run it again", FAILED)
     for line in summary(record, out):
@@ -172,13 +170,31 @@ def operator(
     raise typer.Exit(operator_command(config))
 
 
-@app.command("version")
-def show_version() -> None:
+def show_version(wanted: bool = True) -> None:
     """Print the version."""
+    if not wanted:
+        return
     try:
         _out(f"{version('specpilot')}\n")
     except PackageNotFoundError:
         _out("unknown: specpilot is not installed as a package\n")
+    raise typer.Exit
+
+
+@app.callback()
+def main(
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """What is asked of the program as a whole."""
+
+
+@app.command("version")
+def version_command() -> None:
+    """Print the version."""
+    show_version()
 
 
 def _console() -> Console:

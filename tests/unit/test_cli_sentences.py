@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -162,7 +163,7 @@ def test_crd_prints_both_definitions() -> None:
     assert [d["spec"]["names"]["kind"] for d in docs] == ["SpeculativeDeployment", "CostProfile"]
 
 
-@pytest.mark.parametrize("command", ["crd", "version"])
+@pytest.mark.parametrize("command", ["crd", "version", "--version"])
 def test_output_onto_a_full_disk(command: str) -> None:
     env = {**os.environ, "PYTHONPATH": "operator:serving"}
     with open("/dev/full", "w") as full:
@@ -173,8 +174,11 @@ def test_output_onto_a_full_disk(command: str) -> None:
     assert (done.returncode, done.stderr) == (1, said)
 
 
-def test_version_is_one_line() -> None:
-    assert run("version").stdout.strip().count("\n") == 0
+@pytest.mark.parametrize("words", [("version",), ("--version",), ("--version", "demo")], ids=" ".join)
+def test_the_version_is_one_line_and_nothing_else_is_done(words: tuple[str, ...]) -> None:
+    result = run(*words)
+    assert result.exit_code == 0
+    assert result.stdout == f"{version('specpilot')}\n"
 
 
 def test_help_imports_none_of_the_heavy_libraries() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
+import specpilot
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.local.errors import LocalError
 from specpilot.local.load import Load, hold
@@ -99,9 +100,20 @@ class Demo:
         self._screen.heading = f"[bold]specpilot demo[/]  {text}{rest}"
 
 
-async def demo(sample: Path, out: Path, console: Console, seconds: float = SCENE_SECONDS) -> Record | None:
+def sample() -> Path:
+    """The deployment that the demonstration plays. Raises LocalError where it is not installed."""
+    name = "sim-two-replicas.yaml"
+    package = Path(specpilot.__file__).parent
+    # The wheel has it in the package; a checkout, beside the other samples.
+    for folder in (package / "samples", package.parents[1] / "deploy" / "samples"):
+        if (folder / name).is_file():
+            return folder / name
+    raise LocalError(f"{name} is not installed with specpilot: name a SpeculativeDeployment with --file")
+
+
+async def demo(file: Path, out: Path, console: Console, seconds: float = SCENE_SECONDS) -> Record | None:
     """Play, and leave report.html and report.json in `out`; None when interrupted. Raises LocalError."""
-    sd = read_file(sample)
+    sd = read_file(file)
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / "report.json").touch()
