@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -85,16 +86,68 @@ def test_a_schedule_file_is_whole_or_not_there(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "flash-schedule").iterdir()] == ["schedule.json"]
 
 
+def deployment(name: str, namespace: str = "llm", **spec: object) -> SpeculativeDeployment:
+    body = {"model": {"name": "m"}, "engine": {"image": "vllm/vllm-openai:v0.33.0"}, **spec}
+    return SpeculativeDeployment.parse({"metadata": {"name": name, "namespace": namespace}, "spec": body})
+
+
 def test_the_default_folder_is_the_users_and_the_objects() -> None:
-    assert default_folder(SD).name == "llm-flash"
+    assert default_folder(SD).name.startswith("llm_flash_")
     assert str(os.getuid()) in default_folder(SD).parent.name
 
 
-def test_a_package_that_cannot_be_copied_is_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "engine" / "specpilot_engine").mkdir(parents=True)
-    (tmp_path / "engine" / "specpilot_engine" / "protocol").touch()
+def test_whatever_another_file_says_its_state_lies_elsewhere_unless_its_engine_is_the_same() -> None:
+    others = [
+        deployment("flash", model={"name": "n"}),
+        deployment("flash", engine={"image": "vllm/vllm-openai:v0.33.0", "args": ["--enforce-eager"]}),
+        deployment("flash", "other"),
+        deployment("b-c", "a"),
+        deployment("c", "a-b"),
+    ]
+    assert len({default_folder(sd) for sd in (SD, *others)}) == 6
+    assert default_folder(deployment("flash", replicas=3, tuning={"mode": "Observe"})) == default_folder(SD)
+
+
+def test_a_folder_with_another_objects_state_is_refused(tmp_path: Path) -> None:
+    with State(tmp_path, SD, KEY).held():
+        State(tmp_path, SD, KEY).write_schedule(Schedule(4, (Step(8, 3),)))
+    other = State(tmp_path, deployment("flash", "staging"), KEY)
     with (
-        pytest.raises(LocalError, match=r"to \S+ \([^:(]*File exists\): free some space"),
+        pytest.raises(LocalError, match=r"keeps the state of llm/flash, and staging/flash is another: name"),
+        other.held(),
+    ):
+        pass
+    with State(tmp_path, SD, KEY).held():
+        assert State(tmp_path, SD, KEY).schedule() == Schedule(4, (Step(8, 3),))
+
+
+def test_a_default_folder_that_somebody_else_made_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    me = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: me + 1)
+    default_folder(SD).parent.mkdir()
+    with (
+        pytest.raises(LocalError, match="belongs to another user: name another folder with --state"),
+        State(default_folder(SD), SD, KEY).held(),
+    ):
+        pass
+
+
+def test_modules_of_another_version_do_not_stay_in_the_engine_package(tmp_path: Path) -> None:
+    stale = tmp_path / "engine" / "specpilot_engine" / "of_another_version.py"
+    stale.parent.mkdir(parents=True)
+    stale.touch()
+    with State(tmp_path, SD, KEY).held():
+        assert not stale.exists()
+        assert (stale.parent / "scheduler.py").exists()
+
+
+def test_a_package_that_cannot_be_copied_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "engine").touch()
+    with (
+        pytest.raises(LocalError, match=r"to \S+ \(Not a directory\): free some space"),
         State(tmp_path, SD, KEY).held(),
     ):
         pass

@@ -20,16 +20,24 @@ from specpilot.api.profile import CostProfileSpec, Point
 from specpilot.decide.memory import Memory
 from specpilot.local.errors import LocalError
 from specpilot.plan import names
-from specpilot.plan.fingerprint import fingerprint
+from specpilot.plan.fingerprint import fingerprint, request_key
 from specpilot_engine.protocol import SCHEDULE_KEY, ProfilePoint, Schedule, ScheduleError, parse_schedule
 
 MEASURED_ON = "this machine, by specpilot up"
 
 
 def default_folder(sd: SpeculativeDeployment) -> Path:
-    """Below the temporary directory, one for each user and object."""
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    return Path(tempfile.gettempdir()) / f"specpilot-{user}" / f"{sd.metadata.namespace}-{sd.metadata.name}"
+    """Below the temporary directory, one for each user, object and engine.
+
+    Files of one name in two checkouts share it only while they describe the same engine. No part of its
+    name can hold an underscore, so no two objects have the same one.
+    """
+    name = f"{sd.metadata.namespace}_{sd.metadata.name}_{request_key(sd.spec)[:8]}"
+    return _own_folder() / name
+
+
+def _own_folder() -> Path:
+    return Path(tempfile.gettempdir()) / f"specpilot-{os.getuid()}"
 
 
 class State:
@@ -46,11 +54,21 @@ class State:
     def held(self) -> Iterator[None]:
         """Keep the folder for this process alone, with the engine package in it.
 
-        Raises LocalError when it cannot be used, or another run uses it.
+        Raises LocalError when it cannot be used, another run uses it, or another object's state is in it.
         """
         with _locked(self.folder):
+            self._claim()
             _copy_package(self.folder / "engine")
             yield
+
+    def _claim(self) -> None:
+        owner, here = self.folder / "of", f"{self._sd.metadata.namespace}/{self._sd.metadata.name}"
+        known = _read(owner).strip() if owner.exists() else here
+        if known != here:
+            raise LocalError(
+                f"{self.folder} keeps the state of {known}, and {here} is another: name another folder with --state"
+            )
+        _write(owner, f"{here}\n")
 
     def schedule(self) -> Schedule | None:
         """The schedule of the run before; None when there is none that can be used."""
@@ -129,6 +147,9 @@ class State:
 def _locked(folder: Path) -> IO[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if folder.is_relative_to(_own_folder()) and _own_folder().stat().st_uid != os.getuid():
+            # Engines import the package from there: whoever made it could have them run anything.
+            raise LocalError(f"{_own_folder()} belongs to another user: name another folder with --state")
         lock = (folder / "lock").open("w")
     except OSError as e:
         raise LocalError(
@@ -148,6 +169,8 @@ def _copy_package(to: Path) -> None:
     """The init container's work: a copy, so that nothing else of our environment is on the engine's path."""
     source = Path(specpilot_engine.__file__).parent
     try:
+        if to.exists():
+            shutil.rmtree(to)  # another version's modules must not be left between ours
         shutil.copytree(
             source, to / source.name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
         )
