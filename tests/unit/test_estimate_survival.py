@@ -8,15 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpilot.estimate import constants as c
+from specpilot.estimate.counters import Cell
 from specpilot.estimate.survival import SurvivalMemory, believe, learn
 from specpilot.estimate.windows import Window
 
 TRUTH = (0.7, 0.5, 0.35, 0.2)
 
 
-def window(drafted: tuple[float, ...], rates: tuple[float, ...] = TRUTH, at: float = 0.0) -> Window:
+def window(
+    drafted: tuple[float, ...],
+    rates: tuple[float, ...] = TRUTH,
+    requests: float = 256.0,
+    seconds: float = 15.0,
+) -> Window:
     accepted = tuple(d * r for d, r in zip(drafted, rates, strict=False))
-    return Window("pod-1", at, at + 15, drafted=drafted, accepted=accepted)
+    steps = {(len(drafted), 256): Cell(10.0, 1.0, 10 * requests, 10 * requests)}
+    return Window("pod-1", 0.0, seconds, steps, drafted, accepted)
 
 
 def after(*windows: Window, memory: SurvivalMemory | None = None) -> SurvivalMemory:
@@ -45,10 +52,17 @@ def test_positions_never_drafted_follow_from_the_ones_before_with_wide_uncertain
 
 
 def test_replicas_are_pooled() -> None:
-    one = window((1000.0,) * 4)
+    one = window((1000.0,) * 4, requests=8)
     pooled, _ = learn(SurvivalMemory(), [one, one, one])
-    single, _ = learn(SurvivalMemory(), [window((3000.0,) * 4)])
-    assert pooled == single
+    single, _ = learn(SurvivalMemory(), [window((3000.0,) * 4, requests=24)])
+    assert pooled.drafted == pytest.approx(single.drafted)
+    assert pooled.accepted == pytest.approx(single.accepted)
+
+
+def test_many_drafts_of_few_requests_tell_less_than_as_many_of_many() -> None:
+    few, many = (after(window((1000.0,), requests=r)).drafted[0] for r in (2.0, 1000.0))
+    assert few == pytest.approx(1000 / (1 + c.ALIKE * 499))
+    assert many == pytest.approx(1000)
 
 
 def test_uncertainty_is_binomial_over_the_drafts_of_each_position() -> None:
@@ -83,6 +97,19 @@ def test_after_a_shift_unseen_positions_move_as_the_seen_ones_did() -> None:
     assert belief.deviation()[3] > 0.03
 
 
+@pytest.mark.parametrize("requests", [1.0, 2.0, 8.0])
+def test_few_requests_of_a_slow_engine_show_a_shift_within_three_windows(requests: float) -> None:
+    # Eight steps a window: where each window tells little, several together do.
+    drafts = 8 * requests
+    memory = after(*[window((drafts,) * 3, (0.85, 0.75, 0.65), requests, 2.0)] * 12)
+    shifts = []
+    for _ in range(3):
+        memory, shift = learn(memory, [window((drafts,) * 3, (0.3, 0.0, 0.0), requests, 2.0)])
+        shifts.append(shift)
+    assert any(shifts)
+    assert believe(memory, 3).survival[:2] == pytest.approx((0.3, 0.03), abs=0.12)
+
+
 def test_a_small_drift_is_followed_without_an_alarm() -> None:
     memory, alarms = SurvivalMemory(), 0
     for i in range(80):
@@ -99,8 +126,8 @@ def test_windows_that_vary_more_than_binomially_widen_the_uncertainty_instead_of
     for _ in range(200):
         memory, shift = learn(memory, [window((12000.0,), (float(np.clip(rng.normal(0.6, 0.03), 0, 1)),))])
         alarms += shift is not None
-    # Binomially the deviation would be 0.0045; 0.03 is 45 times that variance.
-    assert 15 < memory.dispersion.value < 120
+    # With 47 drafts a request the deviation would be 0.0075; 0.03 is 16 times that variance.
+    assert 6 < memory.dispersion.value < 40
     assert alarms <= 4
 
 

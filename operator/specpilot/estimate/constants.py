@@ -15,13 +15,14 @@ PRIOR_DRAFTS = 6.0  # drafts' worth of that belief
 CARRY_DRAFTS = 24.0  # drafts' worth of a deeper slot's belief that is left after a shift
 SURVIVAL_HALF_LIFE = 300.0  # of traffic
 RARELY_SEEN = 1 / 6  # of that speed, at which positions fade that are hardly ever drafted
-DISPERSION_FIRST = 9.0  # variance between windows over binomial variance, before it is measured
-DISPERSION_RANGE = (1.0, 400.0)
-DISPERSION_FIRST_WINDOWS = 2.0  # windows that this first value counts for
+ALIKE = 0.04  # correlation of drafts of one request
+DISPERSION_RANGE = (0.25, 100.0)  # of the variance seen between windows over the one expected
+DISPERSION_FIRST_WINDOWS = 4.0  # windows that its first value, 1, counts for
 DISPERSION_WINDOWS = 40.0  # windows remembered, of either dispersion
 LEAST_DRAFTS = 5.0  # independent drafts' worth, of window and memory, for a test
-SHIFT_Z = 4.0  # one window this far from memory is a shift
-SHIFT_Z_TWICE = 2.6  # or two in a row, on the same side
+SHIFT_Z = 4.0  # windows this far from memory are a shift
+SHIFT_WINDOWS = 4  # of acceptance, that are held against memory together
+SHIFT_Z_TWICE = 2.6  # of step times: or two in a row, on the same side
 SHIFT_SURVIVAL = 0.03  # smaller shifts are left to forgetting
 
 # Cost

@@ -5,12 +5,15 @@ A position counts only where it was drafted, so a depth that changes within a wi
 depth 0, need no special care. What is believed of a position is its acceptance given that the one
 before was accepted: s_j = s_{j-1} q_j, which makes survival fall monotonically by construction and
 gives positions never drafted a prior from the ones before.
+
+Drafts of one request are alike, so m of them tell what m / (1 + r (m - 1)) independent ones would, r
+being their intraclass correlation (Kish's design effect). Evidence is kept in such independent drafts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,16 +24,16 @@ from specpilot.estimate.dispersion import Dispersion
 from specpilot.estimate.windows import Window
 
 Floats = NDArray[np.float64]
-FIRST_DISPERSION = Dispersion(c.DISPERSION_FIRST)
+Counts = tuple[tuple[float, ...], tuple[float, ...]]  # drafted and accepted by position
+FIRST_DISPERSION = Dispersion(1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class SurvivalMemory:
-    """Decayed evidence by position, and how it has varied between windows.
+    """Decayed evidence by position in independent drafts, and how it has varied between windows.
 
     `prior` and `weight` are what is believed without the evidence: conditional acceptance, and drafts'
-    worth of it. `dispersion` is the variance between windows over the binomial one: requests differ, and
-    a window sees few of them. `last_z` is the newest window's distance from memory.
+    worth of it. `dispersion` is the variance seen between windows over the expected one. `recent` are the newest windows, newest first, as they stand in the evidence.
     """
 
     drafted: tuple[float, ...] = ()
@@ -38,7 +41,7 @@ class SurvivalMemory:
     prior: tuple[float, ...] = ()
     weight: tuple[float, ...] = ()
     dispersion: Dispersion = FIRST_DISPERSION
-    last_z: float = 0.0
+    recent: tuple[Counts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,39 +103,42 @@ def believe(memory: SurvivalMemory, depth: int) -> Survival:
 
 
 def learn(memory: SurvivalMemory, windows: Iterable[Window]) -> tuple[SurvivalMemory, Shift | None]:
-    """Take in the windows of one tick, pooled over replicas; a Shift when they contradict the memory."""
+    """Take in the windows of one tick, pooled over replicas; a Shift when they contradict the memory.
+
+    The newest one, two, … windows together are held against everything before them: a large shift shows in
+    one, a small one, or one seen by few requests, in several.
+    """
     windows = list(windows)
-    drafted = _pool(w.drafted for w in windows)
-    accepted = _pool(w.accepted for w in windows)
-    if not any(drafted):
+    now = _independent(windows)
+    if not any(now[0]):
         return memory, None
-    z, position = _distance(memory, drafted, accepted)
-    now = accepted[position] / max(drafted[position], 1e-9)
-    before = _rate(memory, position)
-    shifted = abs(z) > c.SHIFT_Z or (
-        min(abs(z), abs(memory.last_z)) > c.SHIFT_Z_TWICE and z * memory.last_z > 0
-    )
-    if shifted and abs(now - before) >= c.SHIFT_SURVIVAL:
-        carried = _carry(memory, drafted, accepted)
-        return replace(carried, last_z=0.0), Shift(position, before, now, z)
+    if found := _shift(memory, now):
+        before, late, shift = found
+        return _carry(memory, before, late), shift
+    z, _ = _distance(memory, (memory.drafted, memory.accepted), now)
     dispersion = memory.dispersion
     if z:
         dispersion = dispersion.after(z * z, c.DISPERSION_RANGE, c.DISPERSION_FIRST_WINDOWS)
     faded = max(w.seconds for w in windows) / c.SURVIVAL_HALF_LIFE
     # What is hardly drafted fades with what is seen of it rather than with time: exploring it is dear.
-    seen = [max(d / max(drafted), c.RARELY_SEEN) for d in drafted]
+    seen = [max(d / max(now[0]), c.RARELY_SEEN) for d in now[0]]
     keep = tuple(0.5 ** (faded * s) for s in seen)
-    return (
-        SurvivalMemory(
-            _add(memory.drafted, drafted, keep),
-            _add(memory.accepted, accepted, keep),
-            memory.prior,
-            memory.weight,
-            dispersion,
-            z,
-        ),
-        None,
-    )
+    drafted, accepted = _with(_faded((memory.drafted, memory.accepted), keep), now)
+    recent = (now, *(_faded(r, keep) for r in memory.recent))[: c.SHIFT_WINDOWS - 1]
+    return SurvivalMemory(drafted, accepted, memory.prior, memory.weight, dispersion, recent), None
+
+
+def _shift(memory: SurvivalMemory, now: Counts) -> tuple[Counts, Counts, Shift] | None:
+    """What came before a shift, what came since, and the shift itself; None where nothing moved."""
+    before, late = (memory.drafted, memory.accepted), now
+    for earlier in (None, *memory.recent):
+        if earlier is not None:
+            before, late = _without(before, earlier), _with(late, earlier)
+        z, position = _distance(memory, before, late)
+        old, new = _rate(before, position), _rate(late, position)
+        if abs(z) > c.SHIFT_Z and abs(new - old) >= c.SHIFT_SURVIVAL:
+            return before, late, Shift(position, old, new, z)
+    return None
 
 
 def _at(values: tuple[float, ...], j: int, default: float = 0.0) -> float:
@@ -148,46 +154,71 @@ def _pool(rows: Iterable[tuple[float, ...]]) -> tuple[float, ...]:
     return tuple(total)
 
 
-def _add(old: tuple[float, ...], new: tuple[float, ...], keep: tuple[float, ...]) -> tuple[float, ...]:
-    return tuple(_at(keep, j, 1.0) * _at(old, j) + _at(new, j) for j in range(max(len(old), len(new))))
+def _independent(windows: Sequence[Window]) -> Counts:
+    """Counts pooled over replicas, by position, scaled to independent drafts."""
+    requests = sum(sum(c.requests for c in w.cells.values()) / max(w.steps, 1.0) for w in windows)
+    drafted, accepted = _pool(w.drafted for w in windows), _pool(w.accepted for w in windows)
+    worth = [1 / (1 + c.ALIKE * max(n / max(requests, 1.0) - 1, 0.0)) for n in drafted]
+    return (
+        tuple(n * w for n, w in zip(drafted, worth, strict=True)),
+        tuple(n * w for n, w in zip(accepted, worth, strict=True)),
+    )
 
 
-def _rate(memory: SurvivalMemory, j: int) -> float:
-    return _at(memory.accepted, j) / max(_at(memory.drafted, j), 1e-9)
+def _with(old: Counts, new: Counts) -> Counts:
+    drafted, accepted = (_pool(pair) for pair in zip(old, new, strict=True))
+    return drafted, accepted
 
 
-def _distance(
-    memory: SurvivalMemory, drafted: tuple[float, ...], accepted: tuple[float, ...]
-) -> tuple[float, int]:
-    """The largest standardised difference between window and memory over positions, and where."""
+def _without(total: Counts, part: Counts) -> Counts:
+    drafted, accepted = (
+        tuple(max(value - _at(take, j), 0.0) for j, value in enumerate(values))
+        for values, take in zip(total, part, strict=True)
+    )
+    return drafted, accepted
+
+
+def _faded(counts: Counts, keep: tuple[float, ...]) -> Counts:
+    drafted, accepted = (tuple(_at(keep, j, 1.0) * v for j, v in enumerate(values)) for values in counts)
+    return drafted, accepted
+
+
+def _rate(counts: Counts, j: int) -> float:
+    return _at(counts[1], j) / max(_at(counts[0], j), 1e-9)
+
+
+def _distance(memory: SurvivalMemory, old: Counts, new: Counts) -> tuple[float, int]:
+    """The largest standardised difference between new counts and old ones over positions, and where."""
     worst, where = 0.0, 0
-    for j, n in enumerate(drafted):
-        old = _at(memory.drafted, j)
-        dispersion = memory.dispersion.value
-        if min(n, old) / dispersion < c.LEAST_DRAFTS:
+    dispersion = memory.dispersion.value
+    for j, n in enumerate(new[0]):
+        m = _at(old[0], j)
+        if min(n, m) / dispersion < c.LEAST_DRAFTS:
             continue
-        rate = (_at(memory.accepted, j) + accepted[j] + 0.5) / (old + n + 1)
-        deviation = math.sqrt(max(rate * (1 - rate), 1e-6) * (1 / n + 1 / old) * dispersion)
-        z = (accepted[j] / n - _rate(memory, j)) / deviation
+        rate = (_at(old[1], j) + new[1][j] + 0.5) / (m + n + 1)
+        deviation = math.sqrt(max(rate * (1 - rate), 1e-6) * (1 / n + 1 / m) * dispersion)
+        z = (new[1][j] / n - _rate(old, j)) / deviation
         if abs(z) > abs(worst):
             worst, where = z, j
     return worst, where
 
 
-def _carry(memory: SurvivalMemory, drafted: tuple[float, ...], accepted: tuple[float, ...]) -> SurvivalMemory:
-    """After a shift: only the window counts, and slots that it hardly saw move as those it saw did.
+def _carry(memory: SurvivalMemory, before: Counts, late: Counts) -> SurvivalMemory:
+    """After a shift: only what came late counts, and slots that it hardly saw move as those it saw did.
 
     Traffic that is easier to draft is so at every slot, by about as much on the logit scale.
     """
-    depth = max(len(memory.drafted), len(drafted))
-    old = believe(memory, depth)
-    fresh = replace(memory, drafted=drafted, accepted=accepted, prior=(), weight=())
+    depth = max(len(before[0]), len(late[0]))
+    old = believe(replace(memory, drafted=before[0], accepted=before[1]), depth)
+    fresh = replace(memory, drafted=late[0], accepted=late[1], prior=(), weight=(), recent=())
     new = believe(fresh, depth)
-    known = [j for j in range(depth) if new.evidence[j] >= c.CARRY_DRAFTS]
-    moves = [_logit(new.acceptance[j]) - _logit(old.acceptance[j]) for j in known]
+    seen = [new.evidence[j] >= c.LEAST_DRAFTS for j in range(depth)]
+    moves = [_logit(new.acceptance[j]) - _logit(old.acceptance[j]) for j in range(depth) if seen[j]]
     move = float(np.mean(moves)) if moves else 0.0
     prior = tuple(float(1 / (1 + math.exp(-_logit(q) - move))) for q in old.acceptance)
-    weight = tuple(float(min(c.CARRY_DRAFTS, old.evidence[j] + c.PRIOR_DRAFTS)) for j in range(depth))
+    carried = [float(min(c.CARRY_DRAFTS, e + c.PRIOR_DRAFTS)) for e in old.evidence]
+    # What the window shows of a slot speaks for itself.
+    weight = tuple(c.PRIOR_DRAFTS if now else w for now, w in zip(seen, carried, strict=True))
     return replace(fresh, prior=prior, weight=weight)
 
 
