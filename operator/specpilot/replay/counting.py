@@ -9,7 +9,8 @@ from specpilot.estimate.counters import Cell, Counters
 from specpilot_engine.protocol import MAX_CELLS, bucket
 
 # As serving/specpilot_engine/record.py bounds a replica's series.
-MAX_SERIES, FIXED_SERIES, SERIES_PER_CELL, MOST_POSITIONS = 64, 5, 5, 22
+MAX_SERIES, FIXED_SERIES, SERIES_PER_CELL = 64, 6, 5
+FEWEST_CELLS = 3
 
 
 @dataclass(slots=True)
@@ -90,8 +91,8 @@ class Ledger:
 
     def counters(self, at: float, generation: int, running: int, waiting: int) -> Counters:
         """What a scrape at `at` shows: the most recently active cells only, as of a replica."""
-        positions = min(self.positions, MOST_POSITIONS)
-        count = min(MAX_CELLS, (MAX_SERIES - FIXED_SERIES - 2 * positions) // SERIES_PER_CELL)
+        spare = MAX_SERIES - FIXED_SERIES - 2 * self.positions
+        count = max(min(MAX_CELLS, spare // SERIES_PER_CELL), FEWEST_CELLS)
         recent = sorted(self._cells, key=lambda key: self._cells[key].last, reverse=True)[:count]
         cells = {
             key: Cell(c.steps, c.seconds, c.requests, c.emitted, c.context)
@@ -101,8 +102,8 @@ class Ledger:
             life="replay",
             at=at,
             cells=cells,
-            drafted=tuple(map(float, self.drafted[:positions])),
-            accepted=tuple(map(float, self.accepted[:positions])),
+            drafted=tuple(map(float, self.drafted)),
+            accepted=tuple(map(float, self.accepted)),
             context_tokens=sum(cell.context for cell in cells.values()),
             all_steps=self.steps,
             explored_steps=self.explored,

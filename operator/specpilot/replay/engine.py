@@ -45,8 +45,8 @@ class Engine:
         self._index = {k: i for i, k in enumerate(truth.depths)}
         self._ahead = 0.0  # seconds by which the last step ended after its window
         self._lead, self._depth = 0, -1  # equal steps up to now, and their depth
+        self.schedule = Schedule(0, ())
         self.phase: Phase
-        self.schedule: Schedule
 
     def put(self, schedule: Schedule) -> None:
         """Run `schedule` from now on. Raises ScheduleRefused."""

@@ -70,55 +70,55 @@ class _Stage:
         self._queue: Queue | None = None
         self._crowd: Crowd | None = None
         self._changes = 0
+        self._now, self._window, self._segment = 0.0, 0, 0
 
     def play(
         self, policy: Policy | None, best: Callable[[Phase, int], Schedule] | None, told: Told
     ) -> Played:
         """Either a policy looks at every scrape, or `best` puts a schedule at every phase's start."""
-        world, engine = self._world, self._engine
-        phases, now, window, segment = [], 0.0, 0, 0
-        for index, phase in enumerate(world.phases):
-            start, end = now, now + phase.seconds
+        if policy is not None:
+            self._put(policy.start(setup(self._world, self._seed)))
+            self._look(policy)
+        phases = []
+        for index, phase in enumerate(self._world.phases):
             if best is not None:
                 self._put(best(phase, index + 1))
-            elif index == 0 and policy is not None:
-                self._put(policy.start(setup(world, self._seed)))
-                self._look(policy, 0.0)
-            engine.begin(phase)
-            self._load(phase, index, start)
-            tokens, stayed, settled = engine.ledger.tokens, self._stayed(), None
-            busy = False
-            while now < end - _EPS:
-                scrape = (window + 1) * world.scrape_seconds
-                until = end if end < scrape + _EPS else scrape
-                earned, could = engine.earned, engine.could
-                self._run(now, until, window, segment)
-                segment += 1
-                if engine.could > could:
-                    busy = True
-                    if settled is None and engine.earned - earned >= SETTLED * (engine.could - could):
-                        settled = now - start
-                now = until
-                if now >= scrape - _EPS:
-                    window += 1
-                    if policy is not None:
-                        self._look(policy, now)
-                    told(now)
-            if self._queue is not None:
-                self._queue.finish(end)
-            phases.append(
-                PhasePlayed(engine.ledger.tokens - tokens, self._stayed() - stayed, settled if busy else 0.0)
-            )
+            self._engine.begin(phase)
+            self._load(phase, index)
+            phases.append(self._phase(phase, policy, told))
         return Played(tuple(phases), self._changes)
 
-    def _put(self, schedule: Schedule) -> None:
-        before = getattr(self._engine, "schedule", None)
-        self._engine.put(schedule)
-        if before is not None and before.steps != schedule.steps:
-            self._changes += 1
+    def _phase(self, phase: Phase, policy: Policy | None, told: Told) -> PhasePlayed:
+        engine, start, end = self._engine, self._now, self._now + phase.seconds
+        tokens, stayed = engine.ledger.tokens, self._stayed()
+        settled, busy = None, False
+        while self._now < end - _EPS:
+            scrape = (self._window + 1) * self._world.scrape_seconds
+            until = end if end < scrape + _EPS else scrape
+            earned, could = engine.earned, engine.could
+            self._run(until)
+            if engine.could > could:
+                busy = True
+                if settled is None and engine.earned - earned >= SETTLED * (engine.could - could):
+                    settled = self._now - start
+            self._now, self._segment = until, self._segment + 1
+            if until >= scrape - _EPS:
+                self._window += 1
+                if policy is not None:
+                    self._look(policy)
+                told(until)
+        if self._queue is not None:
+            self._queue.finish(end)
+        # Where nothing was there to be done, nothing was missed.
+        return PhasePlayed(engine.ledger.tokens - tokens, self._stayed() - stayed, settled if busy else 0.0)
 
-    def _look(self, policy: Policy, now: float) -> None:
-        at = EPOCH + now
+    def _put(self, schedule: Schedule) -> None:
+        before = self._engine.schedule.steps
+        self._engine.put(schedule)
+        self._changes += bool(before) and before != schedule.steps
+
+    def _look(self, policy: Policy) -> None:
+        at = EPOCH + self._now
         if self._queue is not None:
             running, waiting = self._queue.running, self._queue.waiting
         else:
@@ -127,7 +127,7 @@ class _Stage:
         counters = self._engine.ledger.counters(at, generation, running, waiting)
         self._put(policy.look(counters, at))
 
-    def _load(self, phase: Phase, index: int, start: float) -> None:
+    def _load(self, phase: Phase, index: int) -> None:
         """The phase's requests. Those of a closed loop end with it, those of an open one go on into the next."""
         if phase.rate is None:
             self._queue, self._crowd = None, Crowd(self._engine, self._streams)
@@ -135,14 +135,14 @@ class _Stage:
         self._crowd = None
         if self._queue is None:
             self._queue = Queue(self._engine, self._streams(REQUESTS, index))
-        self._queue.begin(phase, arrivals(phase, start, self._streams(ARRIVALS, index)), start)
+        self._queue.begin(phase, arrivals(phase, self._now, self._streams(ARRIVALS, index)), self._now)
 
     def _stayed(self) -> float:
         return self._queue.stayed if self._queue is not None else 0.0
 
-    def _run(self, now: float, until: float, window: int, segment: int) -> None:
-        factor = float(self._factors[window])
+    def _run(self, until: float) -> None:
+        factor = float(self._factors[self._window])
         if self._crowd is not None:
-            self._crowd.run(until - now, factor, segment)
+            self._crowd.run(until - self._now, factor, self._segment)
         elif self._queue is not None:
-            self._queue.run(now, until, factor)
+            self._queue.run(self._now, until, factor)

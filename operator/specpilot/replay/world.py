@@ -65,7 +65,7 @@ class Phase(_Part):
         if self.rate is not None and self.output_tokens is None:
             raise ValueError("has a rate without output_tokens: add the mean length of an answer")
         total = sum(self.traffic.values())
-        if abs(total - 1) > 0.01:
+        if abs(total - 1) > 0.015:
             raise ValueError(f"has traffic that adds up to {total:g}: make the shares add up to 1")
         return self
 
@@ -184,6 +184,8 @@ def _sentence(error: ErrorDetails) -> str:
         return f"{path} {error['ctx']['error']}".strip()
     if error["type"] == "missing":
         return f"{path} is missing: add it"
+    if error["type"] == "too_short":
+        return f"{path} is empty: give at least one"
     if error["type"] == "extra_forbidden":
         known = {name for part in (World, Phase, Profiled, Traffic) for name in part.model_fields}
         near = difflib.get_close_matches(str(error["loc"][-1]), known, 1)
