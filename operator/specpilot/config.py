@@ -8,16 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from specpilot.api.base import seconds
 from specpilot.api.documents import documents
+from specpilot.metrics.http import HEADER_NAME, HEADER_VALUE
 
 ENV_CONFIG = "SPECPILOT_CONFIG"
 ENV_NAMESPACE = "POD_NAMESPACE"
 ENV_POD = "POD_NAME"
 DEFAULT_NAMESPACE = "specpilot-system"
+_OWN_HEADERS = frozenset({"authorization", "host", "content-type", "content-length", "transfer-encoding"})
 
 
 class ConfigError(Exception):
@@ -43,6 +45,8 @@ class PrometheusEndpoint(_Section):
     name: Annotated[str, Field(min_length=1, max_length=253)]
     url: Annotated[str, Field(pattern=r"^https?://[^\s/]+")]
     token_file: Path | None = None
+    headers: dict[str, str] = Field({}, description="Sent with each query; a tenant's name.", repr=False)
+    header_files: dict[str, Path] = Field({}, description="The same, values read from files each time.")
     ca_file: Path | None = None
     insecure_skip_verify: bool = False
     timeout: Annotated[float, Field(gt=0)] = 10
@@ -51,6 +55,28 @@ class PrometheusEndpoint(_Section):
     )
 
     _read = field_validator("timeout", "window", mode="before")(_duration)
+
+    @field_validator("headers", "header_files")
+    @classmethod
+    def _headers_can_be_set(cls, headers: dict[str, Any]) -> dict[str, Any]:
+        for name, value in headers.items():
+            if not HEADER_NAME.fullmatch(name):
+                raise ValueError(f"holds {name!r}, which is no name of a header: correct it")
+            if name.lower() in _OWN_HEADERS:
+                instead = "use tokenFile" if name.lower() == "authorization" else "remove it"
+                raise ValueError(f"holds {name}, which the operator sets itself: {instead}")
+            if isinstance(value, str) and not HEADER_VALUE.fullmatch(value):
+                raise ValueError(
+                    f"has a value for {name} that is not one line of printable ASCII: correct it"
+                )
+        return headers
+
+    @model_validator(mode="after")
+    def _headers_are_said_once(self) -> PrometheusEndpoint:
+        names = [name.lower() for name in (*self.headers, *self.header_files)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"sets the header {twice[0]} twice: remove one")
+        return self
 
 
 class Lease(_Section):
@@ -148,7 +174,11 @@ def load(environ: Mapping[str, str] | None = None, path: Path | None = None) -> 
     missing = [
         f"{source}: prometheus {e.name} names {kind} {file}, which cannot be read: mount it or correct the path."
         for e in config.prometheus
-        for kind, file in (("tokenFile", e.token_file), ("caFile", e.ca_file))
+        for kind, file in (
+            ("tokenFile", e.token_file),
+            ("caFile", e.ca_file),
+            *((f"headerFiles.{name}", file) for name, file in e.header_files.items()),
+        )
         if file is not None and not os.access(file, os.R_OK)
     ]
     if missing:

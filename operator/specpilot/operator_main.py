@@ -196,6 +196,8 @@ def _endpoints(config: Config) -> list[Endpoint]:
             url=e.url,
             token_file=str(e.token_file) if e.token_file else None,
             ca_file=str(e.ca_file) if e.ca_file else None,
+            headers=e.headers,
+            header_files={name: str(file) for name, file in e.header_files.items()},
             insecure=e.insecure_skip_verify,
             timeout=e.timeout,
             window=e.window,

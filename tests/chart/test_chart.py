@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
@@ -96,6 +97,10 @@ def test_a_schema_covers_every_value_and_every_field_of_the_configuration() -> N
         ({"prometheus": [{"name": "main"}]}, "missing property 'url'"),
         ({"prometheus": [{"name": "main", "url": "prometheus:9090"}]}, "/prometheus/0/url"),
         ({"prometheus": [{"name": "main", "url": "http://p", "token": "secret"}]}, "'token' not allowed"),
+        (
+            {"prometheus": [{"name": "main", "url": "http://p", "headers": {"a b": "c"}}]},
+            "invalid propertyName 'a b'",
+        ),
         ({"crds": {"enabled": True}}, "additional properties 'enabled' not allowed"),
     ],
 )
@@ -201,12 +206,17 @@ def test_prometheus_secrets_are_mounted_where_the_configuration_looks(render: Re
     values = ci_values("full")
     endpoints = {e.name: e for e in operator_config(render, values).prometheus}
     assert str(endpoints["main"].token_file) == "/etc/specpilot-prometheus/main/token"
+    assert endpoints["main"].headers == {"X-Scope-OrgID": "team-a"}
+    key = Path("/etc/specpilot-prometheus/main/headers/X-Api-Key")
+    assert endpoints["main"].header_files == {"X-Api-Key": key}
+    assert (endpoints["main"].timeout, endpoints["main"].window) == (5, 180)
     assert str(endpoints["main"].ca_file) == "/etc/specpilot-prometheus/main/ca.crt"
     assert str(endpoints["thanos"].token_file) == "/var/run/secrets/kubernetes.io/serviceaccount/token"
     assert endpoints["plain"].token_file is None
     [volume] = [v for v in operator_pod(render, values)["spec"]["volumes"] if v["name"] == "prometheus"]
     assert volume["projected"]["sources"] == [
         {"secret": {"name": "prometheus", "items": [{"key": "token", "path": "main/token"}]}},
+        {"secret": {"name": "prometheus", "items": [{"key": "api-key", "path": "main/headers/X-Api-Key"}]}},
         {"secret": {"name": "prometheus", "items": [{"key": "ca.crt", "path": "main/ca.crt"}]}},
         {"configMap": {"name": "service-ca", "items": [{"key": "service-ca.crt", "path": "thanos/ca.crt"}]}},
     ]

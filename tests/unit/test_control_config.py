@@ -65,6 +65,26 @@ def test_an_endpoint_is_read_whole(tmp_path: Path) -> None:
             "prometheus: [{name: a, url: 'http://x', tokenFile: /nowhere/token}]\n",
             "/nowhere/token, which cannot be read",
         ),
+        (
+            "prometheus: [{name: a, url: 'http://x', headers: {'X Tenant': a}}]\n",
+            "prometheus.0.headers: holds 'X Tenant', which is no name of a header: correct it",
+        ),
+        (
+            "prometheus: [{name: a, url: 'http://x', headers: {authorization: Basic abc}}]\n",
+            "holds authorization, which the operator sets itself: use tokenFile",
+        ),
+        (
+            "prometheus: [{name: a, url: 'http://x', headers: {X-Tenant: \"a\\nb\"}}]\n",
+            "has a value for X-Tenant that is not one line of printable ASCII: correct it",
+        ),
+        (
+            "prometheus: [{name: a, url: 'http://x', headers: {X-T: a}, headerFiles: {x-t: /etc/hostname}}]\n",
+            "sets the header x-t twice: remove one",
+        ),
+        (
+            "prometheus: [{name: a, url: 'http://x', headerFiles: {X-T: /nowhere/tenant}}]\n",
+            "names headerFiles.X-T /nowhere/tenant, which cannot be read",
+        ),
         ("lease: {duration: 5, renewDeadline: 10}\n", "needs retryPeriod < renewDeadline < duration"),
         ("- a\n- b\n", "fields such as engineImage"),
         ("{tick", "is not YAML"),
@@ -79,6 +99,17 @@ def test_a_problem_is_a_sentence_that_names_the_field(tmp_path: Path, text: str,
     (problem,) = error.value.problems
     assert said in problem
     assert problem.endswith(".")
+
+
+@pytest.mark.parametrize("name", ["Authorization", "Ho st", "X-Ok"])
+def test_no_header_value_is_ever_told(tmp_path: Path, name: str) -> None:
+    text = f"prometheus: [{{name: a, url: 'http://x', timeout: -1, headers: {{'{name}': hunter2}}}}]\n"
+    with pytest.raises(ConfigError) as error:
+        load(write(tmp_path, text))
+    assert "hunter2" not in str(error.value)
+    sound = load(write(tmp_path, text.replace("timeout: -1, ", "").replace(name, "X-Ok")))
+    assert sound.prometheus[0].headers == {"X-Ok": "hunter2"}
+    assert "hunter2" not in repr(sound)
 
 
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:

@@ -128,11 +128,12 @@ async def test_nan_is_no_measurement(broken: Broken) -> None:
     await metrics.aclose()
 
 
-async def test_the_token_is_read_anew_for_each_read(tmp_path: Path) -> None:
+async def test_token_and_headers_are_sent_and_read_anew_for_each_read(tmp_path: Path) -> None:
     seen = []
 
     async def answer(request: web.Request) -> web.Response:
-        seen.append((request.headers.get("Authorization"), request.headers.get("X-Scope-OrgID")))
+        names = ("Authorization", "X-Scope-OrgID", "X-Api-Key")
+        seen.append(tuple(request.headers.get(name) for name in names))
         return web.Response(text="{}", status=403)
 
     app = web.Application()
@@ -141,18 +142,57 @@ async def test_the_token_is_read_anew_for_each_read(tmp_path: Path) -> None:
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}/prefix/"
-    token = tmp_path / "token"
-    client = Prometheus(Endpoint("main", url, str(token), headers={"X-Scope-OrgID": "team"}))
+    token, key = tmp_path / "token", tmp_path / "key"
+    key.write_text("k1\n")
+    files = {"X-Api-Key": str(key)}
+    client = Prometheus(
+        Endpoint("main", url, str(token), headers={"X-Scope-OrgID": "team"}, header_files=files)
+    )
     with pytest.raises(MetricsError, match="token cannot be read") as e:
         await client.read(["llm"])
     assert e.value.reason is Problem.CONFIGURATION
     for text in ("one\n", "two\n"):
         token.write_text(text)
+        key.write_text(f"key {text}")
         with pytest.raises(MetricsError, match="refused the operator"):
             await client.read(["llm"])
-    assert seen == [("Bearer one", "team"), ("Bearer two", "team")]
+    assert seen == [("Bearer one", "team", "key one"), ("Bearer two", "team", "key two")]
+    key.unlink()
+    with pytest.raises(MetricsError, match=r"headerFiles \S+/key cannot be read .*: mount it"):
+        await client.read(["llm"])
     await client.aclose()
     await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    "held", ["hunter2\nX-Admin: yes", "hunter2\x00", "hünter2", "", "hunter2\r"], ids=repr
+)
+@pytest.mark.parametrize("kind", ["tokenFile", "headerFiles"])
+async def test_a_secret_that_is_no_header_is_refused_and_never_told(
+    held: str, kind: str, tmp_path: Path, broken: Broken
+) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(held.encode())
+    url = await broken(200, "{}")
+    endpoint = (
+        Endpoint("main", url, str(file))
+        if kind == "tokenFile"
+        else Endpoint("main", url, header_files={"X-Key": str(file)})
+    )
+    client = Prometheus(endpoint)
+    with pytest.raises(MetricsError) as e:
+        await client.read(["llm"])
+    if held.strip().isascii() and held.strip().isalnum():  # a line's end is no part of it
+        assert e.value.reason is Problem.MALFORMED
+    else:
+        assert e.value.reason is Problem.CONFIGURATION
+        assert f"{kind} {file} does not hold one line of printable ASCII" in e.value.message
+    assert "nter2" not in f"{e.value.message} {e.value.__cause__} {endpoint!r}"
+    await client.aclose()
+
+
+def test_header_values_are_in_no_text_of_an_endpoint() -> None:
+    assert "hunter2" not in repr(Endpoint("main", "http://x", headers={"X-Key": "hunter2"}))
 
 
 async def test_a_lost_prometheus_makes_source_prometheus_unavailable_after_two_reads() -> None:

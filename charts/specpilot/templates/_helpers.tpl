@@ -51,6 +51,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .tokenSecret }}{{ $_ := set $endpoint "tokenFile" (printf "/etc/specpilot-prometheus/%s/token" .name) }}{{ end -}}
 {{- if .tokenFile }}{{ $_ := set $endpoint "tokenFile" .tokenFile }}{{ end -}}
 {{- if or .caSecret .caConfigMap }}{{ $_ := set $endpoint "caFile" (printf "/etc/specpilot-prometheus/%s/ca.crt" .name) }}{{ end -}}
+{{- with .headers }}{{ $_ := set $endpoint "headers" . }}{{ end -}}
+{{- if .headerSecrets }}
+{{- $files := dict -}}
+{{- $folder := printf "/etc/specpilot-prometheus/%s/headers" .name -}}
+{{- range $header, $_ := .headerSecrets }}{{ $_ := set $files $header (printf "%s/%s" $folder $header) }}{{ end -}}
+{{- $_ := set $endpoint "headerFiles" $files -}}
+{{- end -}}
+{{- with .timeout }}{{ $_ := set $endpoint "timeout" . }}{{ end -}}
+{{- with .window }}{{ $_ := set $endpoint "window" . }}{{ end -}}
 {{- $endpoints = append $endpoints $endpoint -}}
 {{- end -}}
 {{- $known := dict
@@ -118,6 +127,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
     items:
       - key: {{ .key }}
         path: {{ $endpoint.name }}/token
+{{- end }}
+{{- range $header, $from := .headerSecrets }}
+- secret:
+    name: {{ $from.name }}
+    items:
+      - key: {{ $from.key }}
+        path: {{ $endpoint.name }}/headers/{{ $header }}
 {{- end }}
 {{- with .caSecret }}
 - secret:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from enum import StrEnum
 from typing import Any
 
 import httpx
+
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+HEADER_VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")  # what every server takes; spaces inside only
 
 
 class Problem(StrEnum):

@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 
 from specpilot.estimate.counters import Counters
-from specpilot.metrics.http import MetricsError, Problem, json_object, transport_error
+from specpilot.metrics.http import HEADER_VALUE, MetricsError, Problem, json_object, transport_error
 from specpilot.metrics.parse import SERIES, Sample, to_counters
 from specpilot.metrics.scrape import PodKey
 
@@ -27,8 +27,8 @@ _HELP = "check its url in the operator's configuration and that it runs"
 class Endpoint:
     """A Prometheus, or whatever speaks its HTTP API, as the operator's configuration lists it.
 
-    `url` is what /api/v1/query is appended to. `token_file` and `ca_file` are read anew, so that they
-    may rotate. `window` is how old a sample may be in seconds: more than two scrape intervals.
+    `url` is what /api/v1/query is appended to. `token_file`, `ca_file` and `header_files` (by header) are
+    read anew, so that they may rotate. `window` is how old a sample may be in seconds: more than two scrape intervals.
     """
 
     name: str
@@ -38,7 +38,8 @@ class Endpoint:
     insecure: bool = False
     timeout: float = 10.0
     window: int = 120
-    headers: Mapping[str, str] = field(default_factory=dict)  # a tenant's, for example
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # a tenant's, for example
+    header_files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class Prometheus:
             response = await self._open().post(
                 self.endpoint.url.rstrip("/") + "/api/v1/query",
                 data={"query": query, "timeout": f"{self.endpoint.timeout:g}s"},
-                headers={**self.endpoint.headers, **self._authorization()},
+                headers=self._headers(),
             )
         except httpx.InvalidURL as e:
             raise MetricsError(
@@ -153,8 +154,8 @@ class Prometheus:
         if response.status_code in (401, 403):
             raise MetricsError(
                 Problem.REFUSED,
-                f"{self._who} refused the operator (HTTP {response.status_code}): check tokenFile in the operator's"
-                " configuration and what the token may read",
+                f"{self._who} refused the operator (HTTP {response.status_code}): check tokenFile and"
+                " headers in the operator's configuration, and what they allow to read",
             )
         doc: dict[str, Any] = {}
         if response.status_code != 200:
@@ -172,18 +173,32 @@ class Prometheus:
             return {**doc, "status": "error"}
         return json_object(response, self._who, advice)
 
-    def _authorization(self) -> dict[str, str]:
-        if self.endpoint.token_file is None:
-            return {}
+    def _headers(self) -> dict[str, str]:
+        files = self.endpoint.header_files.items()
+        headers = {
+            **self.endpoint.headers,
+            **{name: self._secret("headerFiles", file) for name, file in files},
+        }
+        if self.endpoint.token_file is not None:
+            headers["Authorization"] = f"Bearer {self._secret('tokenFile', self.endpoint.token_file)}"
+        return headers
+
+    def _secret(self, kind: str, file: str) -> str:
+        """A header's value from a file; what it holds is in no message, whatever is wrong with it."""
         try:
-            token = Path(self.endpoint.token_file).read_text().strip()
+            value = Path(file).read_text(encoding="ascii", errors="replace").strip()
         except OSError as e:
             raise MetricsError(
                 Problem.CONFIGURATION,
-                f"{self._who}: tokenFile {self.endpoint.token_file} cannot be read ({e.strerror}): mount it into"
-                " the operator's pod or remove it from the configuration",
+                f"{self._who}: {kind} {file} cannot be read ({e.strerror}): mount it into the operator's pod or"
+                " remove it from the configuration",
             ) from None
-        return {"Authorization": f"Bearer {token}"}
+        if not HEADER_VALUE.fullmatch(value):
+            raise MetricsError(
+                Problem.CONFIGURATION,
+                f"{self._who}: {kind} {file} does not hold one line of printable ASCII: write the value into it",
+            )
+        return value
 
     def _open(self) -> httpx.AsyncClient:
         if self._client is None:
