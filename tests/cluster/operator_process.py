@@ -93,10 +93,15 @@ def install(cluster: Cluster) -> None:
 
 
 class OperatorProcess:
-    """One operator; start it, end it in any way, start it again."""
+    """One operator; start it, end it in any way, start it again.
 
-    def __init__(self, cluster: Cluster, folder: Path, **config: Any) -> None:
+    `before` is Python that runs in its process first, for a bug that it shall have.
+    """
+
+    def __init__(self, cluster: Cluster, folder: Path, before: str = "", **config: Any) -> None:
         self._folder = folder
+        program = "import runpy; runpy.run_module('specpilot.operator_main', run_name='__main__')"
+        self._program = ["-c", f"{before}\n{program}"] if before else ["-m", "specpilot.operator_main"]
         self._log = folder / "operator.log"
         self._health = free_ports(1)[0]
         self._config = folder / "operator.yaml"
@@ -127,7 +132,7 @@ class OperatorProcess:
         }
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "specpilot.operator_main"], env=environment, stderr=log, stdout=log
+                [sys.executable, *self._program], env=environment, stderr=log, stdout=log
             )
         eventually(self.ready, 30, f"the operator's caches ({self._log})")
 
@@ -184,10 +189,10 @@ class OperatorProcess:
 
 
 @contextmanager
-def running(cluster: Cluster, folder: Path, **config: Any) -> Iterator[OperatorProcess]:
+def running(cluster: Cluster, folder: Path, before: str = "", **config: Any) -> Iterator[OperatorProcess]:
     """An installed operator that runs for as long as the block, and ends as told."""
     install(cluster)
-    process = OperatorProcess(cluster, folder, **config)
+    process = OperatorProcess(cluster, folder, before, **config)
     process.start()
     try:
         yield process

@@ -141,5 +141,14 @@ def test_what_is_not_known_stays_as_it_was() -> None:
     assert assess(FINE, before, NOW) == before
 
 
+def test_a_bug_that_is_met_no_longer_leaves_no_word_behind() -> None:
+    told = replace(FINE, tuning=Finding(Reason.INTERNAL_ERROR, "a bug"))
+    before = assess(told, [], EARLIER)
+    tuned = {c.type: (c.status, c.reason, c.message) for c in before}["Tuned"]
+    assert tuned == ("False", "InternalError", "a bug")
+    after = {c.type: (c.status, c.reason, c.message) for c in assess(FINE, before, NOW)}["Tuned"]
+    assert after == ("Unknown", "WaitingForEvidence", "")
+
+
 def since(conditions: list[Condition]) -> dict[str, Any]:
     return {c.type: c.last_transition_time for c in conditions}

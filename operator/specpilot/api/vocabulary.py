@@ -55,6 +55,7 @@ class Reason(StrEnum):
     NOT_SUPPORTED = "NotSupported"  # valid, but not by this engine version or this operator yet
     INVALID_POD_TEMPLATE = "InvalidPodTemplate"  # the dry run refused the merged pod template
     APPLY_FAILED = "ApplyFailed"
+    INTERNAL_ERROR = "InternalError"  # a bug of the operator; also of Tuned
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CRASH_LOOPING = "CrashLooping"
     UNSCHEDULABLE = "Unschedulable"

@@ -80,6 +80,7 @@ _STATUS: dict[Reason, Status] = {
     Reason.RECOMMENDED: "False",
     Reason.LIVE_TUNING_OFF: "False",
     Reason.NOT_SUPPORTED: "False",
+    Reason.INTERNAL_ERROR: "False",
     Reason.PROMETHEUS: "True",
     Reason.SCRAPING: "True",
     Reason.FALLBACK_SCRAPING: "True",
@@ -241,6 +242,8 @@ def assess(facts: Facts, before: Sequence[api.Condition], now: str) -> list[api.
 def _next(type_: Condition, facts: Facts, before: api.Condition | None, now: str) -> api.Condition:
     verdict = next((v for policy in CHAINS[type_] if (v := policy(facts)) is not None), None)
     if verdict is None:
+        if before is not None and before.reason == Reason.INTERNAL_ERROR:
+            before = None  # met no longer, and nothing else is known yet
         # Its generation stays too: it is not known to hold for a newer one.
         return before or _condition(type_, Verdict("Unknown", _FIRST[type_]), facts.generation, now)
     changed = before is None or before.status != verdict.status

@@ -133,7 +133,10 @@ class Controller:
                 self._telemetry.errors.labels("profile").inc()
                 log.warning("profile not written", namespace=key[0], name=key[1], error=e.message)
                 continue
-            trouble = self._profiles.trouble(key)
+            except Exception as e:
+                finished, trouble = False, self._reconciler.fault(key, e).message
+            else:
+                trouble = self._profiles.trouble(key)
             if finished or trouble != live.unread:
                 live.unread = trouble
                 self.queue.add(key)

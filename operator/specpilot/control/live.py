@@ -49,6 +49,7 @@ class Live:
     unread: str = ""  # why profilers that measure cannot be read
     due_at: float = 0.0  # monotonic
     tuning: Finding | None = None
+    fault: Finding | None = None  # a bug that its last step met
     metrics: Finding | None = None
     speculation: Speculation = field(default_factory=Speculation)
     undrafted: int = 0  # ticks in a row with traffic at a depth above 0 and no draft

@@ -18,12 +18,12 @@ from specpilot.cluster.devices import Devices
 from specpilot.cluster.errors import ClusterError, Forbidden, Invalid, NotFound, Terminating
 from specpilot.cluster.events import Events
 from specpilot.cluster.status import write_status
-from specpilot.control import read
+from specpilot.control import faults, read
 from specpilot.control.acknowledge import Acknowledgements, Following
 from specpilot.control.clock import timestamp
 from specpilot.control.conditions import Facts, Finding
 from specpilot.control.keep import memory_in
-from specpilot.control.live import Live, Refused
+from specpilot.control.live import Live, Parsed, Refused
 from specpilot.control.measuring import Gathered, Measuring
 from specpilot.control.observe import confirmed
 from specpilot.control.profile_choice import Choice
@@ -72,14 +72,8 @@ class Reconciler:
             # Its children are the garbage collector's; there is nothing of ours to finish first.
             self.forget(key)
             return
-        live = self.live(key, body)
-        assert live.parsed is not None
         try:
-            if live.parsed.sd is None:
-                await self._refuse(key, body, live)
-            else:
-                async with live.lock:
-                    await self._serve(self._gather(key, body, live, live.parsed.sd))
+            await self._attempt(key, body)
         except Terminating:
             return  # its own deletion comes after that of its children
         except NotFound as e:
@@ -89,13 +83,40 @@ class Reconciler:
             self._telemetry.errors.labels("apply").inc()
             raise Retry(e.message) from None
 
+    async def _attempt(self, key: Key, body: Body) -> None:
+        live = self.live(key, body)
+        assert live.parsed is not None
+        if live.parsed.sd is None:
+            assert live.parsed.problem is not None
+            await self._refuse(key, body, live.parsed.problem)
+            return
+        try:
+            async with live.lock:
+                await self._serve(self._gather(key, body, live, live.parsed.sd))
+        except (ClusterError, Retry):
+            raise
+        except Exception as e:
+            # Nobody foresaw it, and its trace is for us; its object's owner must hear of it all the same.
+            trouble = self.fault(key, e)
+            await self._refuse(key, body, trouble)
+            raise Retry(trouble.message) from None
+
+    def fault(self, key: Key, error: Exception) -> Trouble:
+        """Count and log a bug that one object meets; call it while the exception is handled."""
+        self._telemetry.errors.labels("bug").inc()
+        log.exception("a bug", namespace=key[0], name=key[1])
+        return faults.trouble_of(error)
+
     def live(self, key: Key, body: Body) -> Live:
         """The object's memory, begun anew for a successor of the same name; with its spec read."""
         live = self.lives.get(key)
         if live is None or live.uid != body["metadata"]["uid"]:
             live = self.lives[key] = Live(body["metadata"]["uid"])
         if live.parsed is None or live.parsed.version != read.version_of(body):
-            live.parsed = read.parse(body)
+            try:
+                live.parsed = read.parse(body)
+            except Exception as e:
+                live.parsed = Parsed(read.version_of(body), None, self.fault(key, e))
         if live.evidence is None:
             config_map = self._store.get("ConfigMap", key[0], names.tuner_config_map(key[1]))
             live.evidence = Evidence(memory_in(config_map))
@@ -133,11 +154,7 @@ class Reconciler:
         return self._store.get("ConfigMap", key[0], names.schedule_config_map(key[1]))
 
     def _gather(self, key: Key, body: Body, live: Live, sd: SpeculativeDeployment) -> Gathered:
-        try:
-            status = SpeculativeDeploymentStatus.model_validate(body.get("status") or {})
-        except ValidationError:
-            status = SpeculativeDeploymentStatus()
-        sd = sd.model_copy(update={"status": status})
+        sd = sd.model_copy(update={"status": _status(body)})
         return Gathered(key, body, sd, live, self._store.children(key), self._store.pods(key))
 
     async def _serve(self, g: Gathered) -> None:
@@ -212,9 +229,9 @@ class Reconciler:
         acknowledged = self.acknowledgements.status(Following(schedule, read.ready(g.pods)))
         supported, why = live_support(sd.spec)
         overdue = self.acknowledgements.overdue(g.key)
-        tuning = (
-            confirmed(live.tuning, acknowledged, overdue) if supported else Finding(Reason.NOT_SUPPORTED, why)
-        )
+        tuning = live.fault or confirmed(live.tuning, acknowledged, overdue)
+        if not supported:
+            tuning = Finding(Reason.NOT_SUPPORTED, why)
         facts = Facts(
             generation=sd.metadata.generation,
             rollout=rollout_of(sd.spec.replicas, deployment, read.serving(g.pods)),
@@ -239,20 +256,20 @@ class Reconciler:
             live.decision = None
         self._telemetry.show(g.key, facts.speculation.depth, None)
 
-    async def _refuse(self, key: Key, body: Body, live: Live) -> None:
-        assert live.parsed is not None
+    async def _refuse(self, key: Key, body: Body, problem: Trouble) -> None:
+        """Say why nothing is done for an object; all that serves goes on."""
         pods = self._store.pods(key)
         deployment = self._store.get("Deployment", *key)
         wanted = (deployment or {}).get("spec", {}).get("replicas") or 0
+        generation, before = int(body["metadata"].get("generation") or 0), _status(body)
+        bug = problem.reason is Reason.INTERNAL_ERROR
+        served = bug and faults.was_applied(before.conditions, generation)
         facts = Facts(
-            generation=int(body["metadata"].get("generation") or 0),
+            generation=generation,
             rollout=rollout_of(int(wanted), deployment, read.serving(pods)),
-            problem=live.parsed.problem,
+            problem=None if served else problem,
+            complaints=(problem,) if served else (),
         )
-        try:
-            before = SpeculativeDeploymentStatus.model_validate(body.get("status") or {})
-        except ValidationError:
-            before = SpeculativeDeploymentStatus()
         await self._write(body, before, refused_status(before, facts, timestamp(time.time())))
 
     async def _write(
@@ -265,3 +282,11 @@ class Reconciler:
         now = time.time()
         for kind, reason, message in announcements(before.conditions, status.conditions):
             await self._events.say(body, kind, reason, message, now)
+
+
+def _status(body: Body) -> SpeculativeDeploymentStatus:
+    """An object's status; an empty one where it is of another version's shape."""
+    try:
+        return SpeculativeDeploymentStatus.model_validate(body.get("status") or {})
+    except ValidationError:
+        return SpeculativeDeploymentStatus()

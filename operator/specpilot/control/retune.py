@@ -112,13 +112,18 @@ class Retuner:
     async def _one(self, due: Due, reading: Reading) -> None:
         try:
             await self._step(due, reading)
+            fault = None
         except ClusterError as e:
+            fault = due.live.fault
             # What was learnt is kept, the schedule holds, and the next tick decides anew.
             self._telemetry.errors.labels("retune").inc()
             log.warning("schedule not written", namespace=due.key[0], name=due.key[1], error=e.message)
-        except Exception:
-            self._telemetry.errors.labels("retune").inc()
-            log.exception("retune failed", namespace=due.key[0], name=due.key[1])
+        except Exception as e:
+            trouble = self._reconciler.fault(due.key, e)
+            fault = Finding(trouble.reason, trouble.message)
+        if fault != due.live.fault:
+            due.live.fault = fault
+            self._changed({due.key})
 
     async def _step(self, due: Due, reading: Reading) -> None:
         live, sd = due.live, due.sd

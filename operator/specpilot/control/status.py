@@ -23,6 +23,7 @@ _WARNINGS = frozenset(
         Reason.NOT_SUPPORTED,
         Reason.INVALID_POD_TEMPLATE,
         Reason.APPLY_FAILED,
+        Reason.INTERNAL_ERROR,
         Reason.IMAGE_PULL_FAILED,
         Reason.CRASH_LOOPING,
         Reason.UNSCHEDULABLE,

@@ -29,7 +29,7 @@ class Telemetry:
         )
         self.errors = Counter(
             "specpilot_operator_errors",
-            "Errors by where (apply, status, metrics, profile).",
+            "Errors by where (apply, profile, retune, resync), and bugs (bug).",
             ["where"],
             registry=self.registry,
         )

@@ -1,0 +1,48 @@
+"""A bug of this operator that one object meets, as its owner should hear of it. Pure."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+from specpilot.api import status as api
+from specpilot.api.vocabulary import Condition, Reason
+from specpilot.control.rollout import Trouble
+
+_PACKAGE = Path(__file__).parents[1]
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+_LONGEST = 300  # characters of an exception's own words
+# What Progressing says of a spec that has been applied; every other reason is why one was not.
+_APPLIED = (Reason.ROLLED_OUT, Reason.ROLLING_OUT, Reason.WAITING_FOR_PROFILE, Reason.DEADLINE_EXCEEDED)
+
+
+def trouble_of(error: Exception) -> Trouble:
+    """What to say of an exception that nobody foresaw; the same words each time that it comes back, or
+    every retry would write a status."""
+    said = _ADDRESS.sub("0x…", " ".join(f"{type(error).__name__}: {error}".split()))[:_LONGEST]
+    return Trouble(
+        Reason.INTERNAL_ERROR,
+        f"the operator has a bug that this object meets ({said}{_place(error)}); schedule and pods stay as they"
+        " are: take the last change of the object back, and report this with the operator's log",
+    )
+
+
+def was_applied(before: Sequence[api.Condition], generation: int) -> bool:
+    """Whether an earlier status says that this generation of the spec is what pods are made of."""
+    progressing = next((c for c in before if c.type == Condition.PROGRESSING), None)
+    return (
+        progressing is not None
+        and progressing.observed_generation == generation
+        and progressing.reason in _APPLIED
+    )
+
+
+def _place(error: Exception) -> str:
+    """Where in our own code, as deep as it is ours."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename)
+        if path.is_relative_to(_PACKAGE):
+            return f" at {path.relative_to(_PACKAGE)}:{frame.lineno}"
+    return ""

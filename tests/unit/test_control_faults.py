@@ -1,0 +1,66 @@
+"""What a bug of the operator's says on the object that meets it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from specpilot.api.status import Condition
+from specpilot.api.vocabulary import Reason
+from specpilot.control.faults import trouble_of, was_applied
+from specpilot.plan.flags import parse
+
+
+def caught(argument: Any) -> Exception:
+    try:
+        parse(argument)
+    except Exception as e:
+        return e
+    raise AssertionError("no exception")
+
+
+def test_the_sentence_names_the_exception_its_place_in_our_code_and_what_to_do() -> None:
+    trouble = trouble_of(caught(7))
+    assert trouble.reason is Reason.INTERNAL_ERROR
+    assert re.fullmatch(
+        r"the operator has a bug that this object meets \(TypeError: 'int' object is not iterable at"
+        r" plan/flags\.py:\d+\); schedule and pods stay as they are: take the last change of the object back, and"
+        r" report this with the operator's log",
+        trouble.message,
+    )
+
+
+def test_the_same_bug_says_the_same_each_time() -> None:
+    first, second = (trouble_of(ValueError(f"no good: {object()!r}\n  and more")) for _ in range(2))
+    assert first == second
+    assert "no good: <object object at 0x…> and more" in first.message
+
+
+def test_an_endless_exception_is_cut() -> None:
+    assert len(trouble_of(ValueError("x" * 10_000)).message) < 600
+
+
+@pytest.mark.parametrize(
+    ("reason", "generation", "applied"),
+    [
+        ("RolledOut", 3, True),
+        ("RollingOut", 3, True),
+        ("RolledOut", 2, False),
+        ("InternalError", 3, False),
+        ("InvalidPodTemplate", 3, False),
+    ],
+)
+def test_a_spec_counts_as_applied_once_its_rollout_was_told(
+    reason: str, generation: int, applied: bool
+) -> None:
+    told = Condition(
+        type="Progressing",
+        status="False",
+        reason=reason,
+        observed_generation=generation,
+        last_transition_time="2026-01-01T00:00:00Z",
+    )
+    assert was_applied([told], 3) is applied
+    assert was_applied([], 3) is False
