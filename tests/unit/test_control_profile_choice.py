@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from specpilot.api.objects import SpeculativeDeployment
-from specpilot.control.profile_choice import Choice, Identity, choose
-from specpilot.plan.fingerprint import fingerprint, key
+from specpilot.control.profile_choice import Choice, Identity, choose, keys_of, measures_this
+from specpilot.plan.fingerprint import fingerprint, key, request_key
 from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn, Profiling
 from specpilot.plan.profiling import profile_request
 from specpilot.plan.render import render
@@ -207,6 +207,50 @@ def test_a_failed_job_is_not_started_again_until_something_else_is_wanted() -> N
     assert "DeadlineExceeded" in choice.finding.message
     other = deployment(profiling={"where": "Job"}, speculation={"method": "MTP", "maxTokens": 7})
     assert chosen(other, children=children).active
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"podTemplate": {"spec": {"nodeSelector": {"disk": "fast"}}}},
+        {"engine": {"image": "vllm:v0.33.1"}},
+        {"engine": {"image": "vllm:v0.33.0", "args": ["--enforce-eager"]}},
+        {"speculation": {"method": "MTP", "maxTokens": 2}},
+    ],
+    ids=["podTemplate", "image", "arguments", "depths"],
+)
+@pytest.mark.parametrize("status", [{}, {"conditions": [{"type": "Failed", "status": "True"}]}])
+def test_a_job_of_an_earlier_spec_gives_way_running_or_failed(
+    change: dict[str, Any], status: dict[str, Any]
+) -> None:
+    sd, changed = (deployment(profiling={"where": "Job"}, **more) for more in ({}, change))
+    children = planned(sd, ProfileIn.JOB)
+    job = next(child for child in children if child["kind"] == "Job") | {"status": status}
+    choice = chosen(changed, children=(job,))
+    assert (reason(choice), choice.profiling.where, choice.active) == ("Profiling", ProfileIn.JOB, True)
+    assert measures_this(job, sd)
+    assert not measures_this(job, changed)
+
+
+def test_a_job_that_says_nothing_of_its_spec_is_told_by_what_it_measures() -> None:
+    sd, other = deployment(), deployment(engine={"image": "vllm:v0.33.1"})
+    job = next(child for child in planned(sd, ProfileIn.JOB) if child["kind"] == "Job")
+    job["metadata"]["annotations"] = {}
+    assert measures_this(job, sd)
+    assert not measures_this(job, other)
+
+
+def test_only_profilers_of_this_spec_are_listened_to() -> None:
+    sd, other = deployment(), deployment(engine={"image": "vllm:v0.33.1"})
+    mine, theirs = request_key(sd.spec), request_key(other.spec)
+    earlier = {child["kind"]: child for child in planned(other, ProfileIn.POD)}
+    job = next(child for child in planned(other, ProfileIn.JOB) if child["kind"] == "Job")
+    assert keys_of(sd, None, None) == keys_of(sd, earlier["Deployment"], job) == {mine}
+    assert keys_of(other, earlier["Deployment"], job) == {theirs}
+    # One that runs keeps its key when another release would name it otherwise.
+    env = job["spec"]["template"]["spec"]["containers"][0]["env"]
+    env[0] = {**env[0], "value": env[0]["value"].replace(theirs, "f" * 16)}
+    assert keys_of(other, None, job) == {theirs, "f" * 16}
 
 
 def test_profiles_of_unknown_versions_are_passed_over() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import structlog
 
@@ -15,6 +16,7 @@ from specpilot.cluster.events import Events
 from specpilot.cluster.kinds import Kind
 from specpilot.config import Config
 from specpilot.control.acknowledge import Acknowledgements
+from specpilot.control.profile_choice import keys_of
 from specpilot.control.profiles import Profiles, profiler_runs
 from specpilot.control.queue import Retry, WorkQueue
 from specpilot.control.reconcile import Reconciler
@@ -26,6 +28,7 @@ from specpilot.control.telemetry import Telemetry
 from specpilot.metrics.source import Metrics
 from specpilot.plan.fingerprint import fingerprint
 from specpilot.plan.inputs import OperatorFacts
+from specpilot.plan.names import profile_job
 
 log = structlog.get_logger(__name__)
 
@@ -128,7 +131,8 @@ class Controller:
                 continue
             of = fingerprint(sd.spec, live.identity.image_digest, live.identity.gpu)
             try:
-                finished = await self._profiles.read(sd, pods, of, time.time())
+                keys = keys_of(sd, *self._made(key))
+                finished = await self._profiles.read(sd, pods, of, keys, time.time())
             except ClusterError as e:
                 self._telemetry.errors.labels("profile").inc()
                 log.warning("profile not written", namespace=key[0], name=key[1], error=e.message)
@@ -142,6 +146,10 @@ class Controller:
                 self.queue.add(key)
             if finished:
                 self._profiles.forget(key)
+
+    def _made(self, key: Key) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """An object's Deployment and profiling Job."""
+        return self._store.get("Deployment", *key), self._store.get("Job", key[0], profile_job(key[1]))
 
     async def _resync(self) -> None:
         self.changed(await resync(self._cluster, self._store, self._kinds, self._config.watch_namespaces))

@@ -12,7 +12,7 @@ from specpilot.cluster.devices import Devices
 from specpilot.control import read
 from specpilot.control.conditions import Finding
 from specpilot.control.live import Live
-from specpilot.control.profile_choice import Choice, Identity, choose
+from specpilot.control.profile_choice import Choice, Identity, choose, measures_this
 from specpilot.control.rollout import trouble_of
 from specpilot.control.store import Key, Store
 from specpilot.plan import names
@@ -48,7 +48,8 @@ class Measuring:
         deployment = g.child("Deployment", sd.metadata.name)
         job = g.child("Job", names.profile_job(sd.metadata.name))
         wanted = devices_wanted(sd.spec)
-        first = job is None and not (deployment and is_current(deployment, sd))
+        measured = job is not None and measures_this(job, sd)
+        first = not measured and not (deployment and is_current(deployment, sd))
         if first and wanted:
             # Beside the serving pods, of which those that run hold their devices already.
             missing = sd.spec.replicas - len(read.serving(g.pods))

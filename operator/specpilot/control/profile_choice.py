@@ -15,10 +15,10 @@ from specpilot.api.vocabulary import LABEL_INSTANCE, Reason
 from specpilot.api.vocabulary import Condition as Type
 from specpilot.control.conditions import Finding
 from specpilot.plan.arguments import live_support
-from specpilot.plan.fingerprint import fingerprint, mismatch
+from specpilot.plan.fingerprint import fingerprint, mismatch, request_key
 from specpilot.plan.inputs import ProfileIn, Profiling
 from specpilot.plan.profiling import profile_request, where_to_profile
-from specpilot.plan.revision import is_current, recorded_request
+from specpilot.plan.revision import is_current, measures, recorded_request
 from specpilot_engine.protocol import ProfilePoint
 
 Body = Mapping[str, Any]
@@ -111,7 +111,24 @@ def _named(name: str, known: Sequence[CostProfile], mine: Fingerprint) -> Choice
         what = ", ".join(f"{f} ({theirs.get(f)!r}, here {ours.get(f)!r})" for f in differing)
         message = f"CostProfile {name} is of another engine: it differs in {what}"
         return Choice(Profiling(), Finding(Reason.PROFILE_MISMATCH, message))
-    return Choice(Profiling(), Finding(Reason.REUSED, f"measured on {profile.spec.measured_on}"), profile)
+    found = Finding(Reason.REUSED, f"measured on {profile.spec.measured_on}")
+    return Choice(Profiling(), found, profile)
+
+
+def measures_this(job: Body, sd: SpeculativeDeployment) -> bool:
+    """Whether a Job measures what is wanted now: it stays as it is, running or failed, and no other does."""
+    return measures(job, sd, request_key(sd.spec))
+
+
+def keys_of(sd: SpeculativeDeployment, deployment: Body | None, job: Body | None) -> set[str]:
+    """Keys under which profilers of this very spec measure; answers under others are of an earlier one,
+    whose pods may still be there."""
+    made = [
+        deployment if deployment and is_current(deployment, sd) else None,
+        job if job and measures_this(job, sd) else None,
+    ]
+    requests = [recorded_request(_pod_spec(obj)) for obj in made if obj is not None]
+    return {request_key(sd.spec), *(request.key for request in requests if request is not None)}
 
 
 def _matching(known: Sequence[CostProfile], mine: Fingerprint, name: str) -> CostProfile | None:
@@ -163,8 +180,8 @@ def _measure(
 ) -> Choice:
     hold = sd.spec.profiling.block_serving
     where = where_to_profile(sd.spec, devices_free or hold)
-    present = recorded_request(_pod_spec(job)) if job else None
-    if job and present and present.key == profile_request(sd.spec, ProfileIn.JOB).key:
+    if job and measures_this(job, sd):
+        present = recorded_request(_pod_spec(job))
         failure = _failure(job)
         if failure:
             message = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,14 +63,20 @@ class Profiles:
         return measurement.error
 
     async def read(
-        self, sd: SpeculativeDeployment, pods: Sequence[Body], of: Fingerprint, now: float
+        self,
+        sd: SpeculativeDeployment,
+        pods: Sequence[Body],
+        of: Fingerprint,
+        keys: Collection[str],
+        now: float,
     ) -> bool:
         """Ask each measuring pod of one object, and write what is new. True once nothing more will come.
 
-        `of` is the fingerprint with image digest and device. Raises ClusterError.
+        `of` is the fingerprint with image digest and device; what is measured under none of `keys` is of
+        another engine, and left out. Raises ClusterError.
         """
         measurement = self._measurements.setdefault(sd.key, Measurement())
-        answers = await self._ask(pods, measurement)
+        answers = {pod: a for pod, a in (await self._ask(pods, measurement)).items() if a.key in keys}
         if not answers:
             return False
         name = cost_profile(sd.metadata.name, fingerprint_key(of))

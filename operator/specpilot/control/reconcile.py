@@ -26,7 +26,7 @@ from specpilot.control.keep import memory_in
 from specpilot.control.live import Live, Parsed, Refused
 from specpilot.control.measuring import Gathered, Measuring
 from specpilot.control.observe import confirmed
-from specpilot.control.profile_choice import Choice
+from specpilot.control.profile_choice import Choice, measures_this
 from specpilot.control.queue import Retry
 from specpilot.control.rollout import Trouble, rollout_of
 from specpilot.control.status import announcements, refused_status, status_of
@@ -189,7 +189,8 @@ class Reconciler:
         inputs = carry_over(deployment, sd, inputs, job)
         desired = render(sd, inputs)
         keep: list[Ref] = [("ConfigMap", names.tuner_config_map(sd.metadata.name))]
-        if job is not None and choice.profiling.where is ProfileIn.JOB and choice.profiling.request:
+        wanted = choice.profiling.where is ProfileIn.JOB and choice.profiling.request is not None
+        if job is not None and wanted and measures_this(job, sd):
             # A measurement that runs, or that failed, is left alone: it is never repeated blindly.
             desired = [body for body in desired if body["kind"] != "Job"]
             keep.append(("Job", names.profile_job(sd.metadata.name)))

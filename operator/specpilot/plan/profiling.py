@@ -18,7 +18,7 @@ from specpilot.plan.labels import PROFILING, labels
 from specpilot.plan.limits import limits
 from specpilot.plan.pods import serving_template
 from specpilot.plan.protect import split
-from specpilot.plan.revision import newest, rendering
+from specpilot.plan.revision import newest, rendering, spec_hash
 from specpilot_engine.protocol import ProfileRequest
 
 POD_BUDGET_SECONDS = 30.0  # how long a pod stays out of the Service where serving must not wait
@@ -116,7 +116,10 @@ def profile_job(sd: SpeculativeDeployment, inputs: Inputs) -> dict[str, Any]:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": names.profile_job(sd.metadata.name)},
+        "metadata": {
+            "name": names.profile_job(sd.metadata.name),
+            "annotations": {v.ANNOTATION_SPEC_HASH: spec_hash(sd)},
+        },
         "spec": {
             "backoffLimit": 0,  # a measurement that failed is looked at, not repeated blindly
             "activeDeadlineSeconds": max(int(seconds(sd.spec.profiling.deadline)), 1),

@@ -68,6 +68,17 @@ def is_current(existing: Mapping[str, Any] | None, sd: SpeculativeDeployment) ->
     )
 
 
+def measures(job: Mapping[str, Any], sd: SpeculativeDeployment, key: str) -> bool:
+    """Whether a profiling Job was made of this spec, and so is left alone whatever would be rendered now.
+
+    One that does not record its spec is told by the request's `key`, which knows nothing of podTemplate."""
+    recorded = _annotations(job).get(v.ANNOTATION_SPEC_HASH)
+    if recorded:
+        return recorded == spec_hash(sd)
+    request = recorded_request(_pod_spec(job))
+    return request is not None and request.key == key
+
+
 def carry_over(
     existing: Mapping[str, Any] | None,
     sd: SpeculativeDeployment,
