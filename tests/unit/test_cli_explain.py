@@ -15,7 +15,7 @@ from specpilot.estimate.survival import SurvivalMemory
 from specpilot.explain.page import page
 from specpilot.explain.sources import from_file
 from specpilot.explain.subject import Subject, explain
-from specpilot.explain.table import verdict
+from specpilot.explain.words import verdict
 from specpilot.local.state import State
 from specpilot.plan.fingerprint import request_key
 from specpilot_engine.protocol import ProfilePoint, Schedule, Step
@@ -68,7 +68,7 @@ def test_a_depth_that_cannot_run_is_never_called_best() -> None:
     narrow = Subject("x", (0, 1, 3), 8, POINTS, Memory(SEEN), allowed=lambda k, _: k < 3)
     it = explain(narrow, (1,))
     assert it.best(1).tokens == 1
-    assert verdict(it, it.at(1)[2]).startswith("cannot run (+")
+    assert verdict(it, it.at(1)[2]).startswith("not allowed (+")
 
 
 def test_a_run_on_this_machine_is_explained_from_its_state(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from specpilot.control import read
 from specpilot.control.keep import memory_in
 from specpilot.control.step import settings
 from specpilot.decide.memory import Memory
+from specpilot.explain import status
 from specpilot.explain.subject import Subject
 from specpilot.local.errors import LocalError
 from specpilot.local.state import State, default_folder
@@ -108,7 +109,21 @@ def of_deployment(
     notes = [] if memory.load.seconds else [_NO_TRAFFIC]
     notes += [] if points else [_NO_PROFILE]
     notes += [memory.note] if memory.note else []
-    return Subject(name, to.depths, to.max_batch, points, memory, schedule, to.allowed, tuple(notes))
+    return Subject(
+        name,
+        to.depths,
+        to.max_batch,
+        points,
+        memory,
+        schedule,
+        to.allowed,
+        (*status.troubles(sd), *notes),
+        status.facts(sd),
+        status.why_not(sd.spec),
+        to.max_inter_token_latency,
+        to.minimum_gain,
+        status.verification(sd.spec),
+    )
 
 
 def points_of(profile: CostProfile) -> tuple[ProfilePoint, ...]:
