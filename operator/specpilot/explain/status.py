@@ -18,10 +18,9 @@ def facts(sd: SpeculativeDeployment) -> tuple[tuple[str, str], ...]:
     if (mode := sd.spec.tuning.mode) in _MODES:
         found.append(("mode", f"{mode}: {_MODES[mode]}"))
     status = sd.status
-    if (speculation := status.speculation) and (effective := speculation.effective):
-        found.append(
-            ("acknowledged", f"generation {effective.generation} by {effective.pods or 0} ready pods")
-        )
+    wanted, runs = (s.desired, s.effective) if (s := status.speculation) else (None, None)
+    if wanted and runs and runs.pods:
+        found.append(("acknowledged", f"{runs.pods} ready pods run generation {wanted.generation}"))
     if status.profile and status.profile.name:
         progress = f", {status.profile.progress} points" if status.profile.progress else ""
         at = f", measured {status.profile.measured_at}" if status.profile.measured_at else ""
