@@ -158,7 +158,7 @@ def test_one_line_says_what_matters(cluster: Cluster, place: str) -> None:
     status = {
         "ready": "2/2",
         "speculation": {"summary": "7,3,1"},
-        "lastDecision": {"time": "2026-01-01T00:00:00Z", "reason": "LoadShift", "predictedGain": "0.08"},
+        "lastDecision": {"time": "2026-01-01T00:00:00Z", "reason": "LoadShift", "gain": "0.08"},
         "profile": {"name": "flash-6c1d2e3f"},
     }
     cluster.kubectl(

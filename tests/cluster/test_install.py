@@ -64,7 +64,7 @@ def release(cluster: Cluster, namespace: Namespace, operator_image: str, tmp_pat
     older = tmp_path / "specpilot"
     shutil.copytree(CHART, older)
     text = (older / TEMPLATE).read_text()
-    column = "    - name: GAIN\n      type: string\n      jsonPath: .status.lastDecision.predictedGain\n"
+    column = "    - name: GAIN\n      type: string\n      jsonPath: .status.lastDecision.gain\n"
     assert column in text
     (older / TEMPLATE).write_text(text.replace(column, ""))
     repository, _, tag = operator_image.rpartition(":")

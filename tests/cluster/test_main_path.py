@@ -181,8 +181,8 @@ def told_to_people(subject: Watched, reason: str) -> None:
     assert shown["K"] == status["speculation"]["summary"]
     assert shown["PROFILE"] == status["profile"]["name"]
     assert shown["READY"] == "1/1"
-    assert shown["GAIN"] == status["lastDecision"]["predictedGain"]
-    assert "more goodput" in status["lastDecision"]["message"]
+    assert shown["GAIN"] == status["lastDecision"]["gain"]
+    assert "goodput" in status["lastDecision"]["message"]
     told = dict(subject.events())
     assert "more goodput" in told[reason]
     assert status["speculation"]["effective"]["pods"] == "1/1"

@@ -163,7 +163,7 @@ def test_names_columns_and_subresources() -> None:
     assert {c["name"]: c["jsonPath"] for c in version(DEPLOYMENT)["additionalPrinterColumns"]} == {
         "MODE": ".spec.tuning.mode",
         "K": ".status.speculation.summary",
-        "GAIN": ".status.lastDecision.predictedGain",
+        "GAIN": ".status.lastDecision.gain",
         "PROFILE": ".status.profile.name",
         "READY": ".status.ready",
         "AGE": ".metadata.creationTimestamp",

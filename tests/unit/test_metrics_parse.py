@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpilot.estimate.counters import Cell, Counters
+from specpilot.estimate.counters import Cell, Counters, TrialCount
 from specpilot.metrics.parse import SERIES, Sample, parse_text, to_counters
+from specpilot_engine.protocol import Pairs
 
 ENGINE = """\
 # HELP specpilot_live_tuning 1 while the draft depth can be changed live.
@@ -168,3 +169,35 @@ def test_no_reading_ever_holds_a_number_that_is_not_finite_and_positive(values: 
     numbers = [counters.generated, counters.all_steps, counters.exploration_share, counters.generation]
     for number in (*numbers, *counters.drafted, *counters.accepted, *cells):
         assert number is None or (math.isfinite(number) and number >= 0)
+
+
+TRIAL = """\
+specpilot_trial_pairs 12
+specpilot_trial_generation 12
+specpilot_trial_log_gain_sum -0.6
+specpilot_trial_log_gain_square_sum 0.05
+specpilot_trial_running 1
+"""
+
+
+def test_a_trial_is_read_with_its_negative_sum() -> None:
+    assert read(ENGINE + TRIAL).trial == TrialCount(12, Pairs(12, -0.6, 0.05), True)
+
+
+def test_an_engine_without_a_trial_says_that_it_could_and_one_that_cannot_says_nothing() -> None:
+    assert read(ENGINE + "specpilot_trial_pairs 0\n").trial == TrialCount()
+    assert read(ENGINE).trial is None
+
+
+def test_engines_of_one_pod_count_together_while_they_try_the_same() -> None:
+    one, other = (
+        TRIAL.replace(" ", f'{{engine="{i}"}} ').replace('running{engine="1"} 1', 'running{engine="1"} 0')
+        for i in range(2)
+    )
+    assert read(one + other).trial == TrialCount(12, Pairs(24, -1.2, 0.1), True)
+    later = other.replace('generation{engine="1"} 12', 'generation{engine="1"} 13')
+    assert read(one + later).trial == TrialCount()
+
+
+def test_half_a_trial_is_none() -> None:
+    assert read(TRIAL.replace("sum -0.6", "sum NaN")).trial == TrialCount()

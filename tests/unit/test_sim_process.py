@@ -19,7 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from specpilot_engine import protocol
-from specpilot_engine.protocol import Exploration, Schedule, Step
+from specpilot_engine.protocol import Exploration, Schedule, Step, Trial
 
 WORLD = {
     "depths": [0, 3],
@@ -275,3 +275,25 @@ def test_it_can_stay_unready_and_then_crash(tmp_path: Path):
     with running(tmp_path, ready=False, fail={"never_ready": True, "crash_after": 1.5}) as sim:
         assert sim.api.post("/v1/completions", json={"prompt": "a"}).status_code == 503
         assert sim.process.wait(30) == 1
+
+
+@pytest.mark.parametrize(("new", "old", "wins"), [(0, 3, False), (3, 0, True)])
+def test_a_trial_ends_with_the_better_schedule(tmp_path: Path, new: int, old: int, wins: bool):
+    """Drafts that always survive make depth 3 worth four tokens for twice the time of one."""
+    with running(tmp_path, "--speculative-config", json.dumps(SPECULATION), step_noise=0.1) as sim:
+        trial = Trial((Step(16, old),), slice=8, pairs=60)
+        sim.put(Schedule(3, (Step(16, new),), trial=trial))
+        wait_for(lambda: sim.state()["generation"] == 3, "the acknowledgement")
+        sim.complete(max_tokens=1500, user="sure")
+        result = sim.state()["trial"]
+        assert (result["running"], result["newRuns"]) == (False, wins)
+        low, high = result["interval"]
+        assert (low > 0, high < 0) == (wins, not wins)
+        ours = sim.series(sim.exports + protocol.METRICS_PATH)
+        assert ours[protocol.M_TRIAL_GENERATION,] == 3
+        assert ours[protocol.M_TRIAL_PAIRS,] == result["pairs"] <= 12
+        assert ours[protocol.M_TRIAL_GAIN,] / result["pairs"] == pytest.approx(result["logGain"])
+        sim.put(Schedule(4, (Step(16, 3),)))
+        wait_for(lambda: sim.state()["generation"] == 4, "the acknowledgement")
+        assert sim.state()["trial"] is None
+        assert sim.series(sim.exports + protocol.METRICS_PATH)[protocol.M_TRIAL_PAIRS,] == 0

@@ -93,7 +93,7 @@ def crds() -> list[dict[str, Any]]:
             [
                 _column("MODE", ".spec.tuning.mode"),
                 _column("K", ".status.speculation.summary"),
-                _column("GAIN", ".status.lastDecision.predictedGain"),
+                _column("GAIN", ".status.lastDecision.gain"),
                 _column("PROFILE", ".status.profile.name"),
                 _column("READY", ".status.ready"),
                 AGE,

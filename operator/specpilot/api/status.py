@@ -101,7 +101,11 @@ class LastDecision(Model):
     predicted_gain: str | None = None
     """In goodput, as a share, against the schedule before."""
     measured_gain: str | None = None
-    """The same, as measured after the change, with its uncertainty."""
+    """The same, as measured while the two schedules alternated after the change."""
+    measured_interval: str | None = None
+    """What the true gain lies between, with 95% confidence."""
+    gain: str | None = None
+    """The measured gain where there is one, else the predicted."""
 
 
 class SpeculativeDeploymentStatus(Model):

@@ -83,6 +83,10 @@ class Reason(StrEnum):
     TRAFFIC_SHIFT = "TrafficShift"  # survival changed
     COST_SHIFT = "CostShift"  # step times changed
     BETTER_SCHEDULE = "BetterSchedule"
+    VERIFYING = "Verifying"  # the schedule in force alternates with the one before, to measure its gain
+    GAIN_CONFIRMED = "GainConfirmed"  # the trial measured a gain: the change is kept
+    CHANGE_UNDONE = "ChangeUndone"  # the trial measured a loss: the schedule before is back
+    GAIN_INCONCLUSIVE = "GainInconclusive"  # the trial could not tell the two apart
     OBSERVING = "Observing"  # mode Observe: nothing is decided
     RECOMMENDED = "Recommended"  # mode Recommend: a change is shown, not made
     AWAITING_ACKNOWLEDGEMENT = "AwaitingAcknowledgement"

@@ -72,6 +72,7 @@ _STATUS: dict[Reason, Status] = {
     Reason.PROFILE_MISMATCH: "False",
     Reason.PROFILE_NOT_FOUND: "False",
     Reason.HOLDING: "True",
+    Reason.VERIFYING: "True",
     Reason.ACKNOWLEDGED: "True",
     Reason.DEPTH_ZERO: "True",
     Reason.WAITING_FOR_EVIDENCE: "False",

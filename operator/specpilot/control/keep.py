@@ -58,4 +58,5 @@ async def keep(cluster: Cluster, store: Store, sd: SpeculativeDeployment, live: 
 
 
 def _decided(memory: Memory) -> tuple[object, ...]:
-    return memory.steps, memory.exploration, memory.shift
+    tried = memory.trial and memory.trial.generation
+    return memory.steps, memory.exploration, memory.shift, tried, memory.undone

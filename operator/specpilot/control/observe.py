@@ -11,6 +11,7 @@ from specpilot.control.conditions import Finding, Speculation
 from specpilot.control.live import Live
 from specpilot.control.profile_choice import Choice
 from specpilot.control.step import Pod, Taken, first_schedule
+from specpilot.decide.trying import ALTERNATING
 from specpilot.decide.tuner import Settings
 from specpilot.estimate.counters import Counters
 from specpilot.estimate.windows import Window
@@ -43,6 +44,8 @@ def tuning(mode: str, taken: Taken, before: Finding | None) -> Finding | None:
     """One word for many kinds of holding still: they change with every tick, and nobody would want a
     status that does. The details of a change stand in lastDecision."""
     decision = taken.decision
+    if decision.reason is Reason.VERIFYING or (taken.schedule and taken.schedule.trial):
+        return Finding(Reason.VERIFYING, ALTERNATING)
     if mode == "Observe":
         return Finding(Reason.OBSERVING, "spec.tuning.mode is Observe: nothing is changed")
     if mode == "Recommend":

@@ -67,7 +67,8 @@ def last_generation(config_map: Body | None, body: Body) -> int:
 
 def fits(schedule: Schedule, depths: Sequence[int]) -> bool:
     """Whether an engine with these candidates can run every depth of a schedule."""
-    return all(step.tokens in depths for step in schedule.steps)
+    against = schedule.trial.against if schedule.trial else ()
+    return all(step.tokens in depths for step in (*schedule.steps, *against))
 
 
 def component(pod: Body) -> str:

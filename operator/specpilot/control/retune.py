@@ -178,7 +178,8 @@ class Retuner:
             return  # a reconcile has replaced what this was decided on
         body = self._reconciler.schedule_body(due.sd, schedule)
         untold = due.live.decision
-        if decision.steps_changed:
+        news = decision.steps_changed or decision.settled
+        if news:
             # Before the write: its event may have the status written before we go on.
             due.live.decision = _told(decision, decision.reason)
         try:
@@ -196,10 +197,15 @@ class Retuner:
             reason=decision.reason,
             why=decision.message,
         )
-        if not decision.steps_changed:
+        if decision.settled:
+            self._telemetry.proved(due.key, decision)
+        if not news:
             return
-        self._telemetry.changes.labels(str(decision.reason)).inc()
-        text = f"depths {summary(due.schedule.steps)} → {summary(schedule.steps)}: {decision.message}"
+        depths = f"depths {summary(due.schedule.steps)}"
+        if decision.steps_changed:
+            self._telemetry.changes.labels(str(decision.reason)).inc()
+            depths += f" → {summary(schedule.steps)}"
+        text = f"{depths}: {decision.message}"
         await self._events.say(due.body, "Normal", decision.reason, text, time.time())
 
     def _recommend(self, due: Due, taken: Taken) -> None:
@@ -215,10 +221,14 @@ class Retuner:
 
 
 def _told(decision: Decision, reason: Reason) -> LastDecision:
-    gain = decision.predicted_gain
+    gain, measured = decision.predicted_gain, decision.measured
+    predicted = None if gain is None else f"{gain:.3f}"
     return LastDecision(
         time=timestamp(time.time()),
         reason=reason,
         message=decision.message,
-        predicted_gain=None if gain is None else f"{gain:.3f}",
+        predicted_gain=predicted,
+        measured_gain=f"{measured.gain:.3f}" if measured else None,
+        measured_interval=f"{measured.low:.3f} to {measured.high:.3f}" if measured else None,
+        gain=f"{measured.gain:.3f}" if measured else predicted,
     )

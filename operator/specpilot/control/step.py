@@ -55,6 +55,7 @@ def settings(spec: SpeculativeDeploymentSpec, in_force: Schedule) -> Settings:
         exploration_price=tuning.exploration_price,
         max_inter_token_latency=seconds(ceiling) if ceiling else None,
         allowed=Usable(spec),
+        prove=tuning.mode == "Apply",
     )
 
 
@@ -74,7 +75,8 @@ def step(
     """Learn from what `counters` became since the last tick and decide.
 
     `to.in_force` is the schedule that the engines run. With `publish` a change gets the generation
-    after it; without (Observe, Recommend) the decision is only told. Pods that have no counters this
+    after it; without (Observe, Recommend) the decision is only told, unless it ends a trial that was begun
+    before. A change is proved where every engine can compare schedules. Pods that have no counters this
     time keep their earlier ones, so that their next window spans the gap.
     """
     windows: dict[Pod, Window] = {}
@@ -91,10 +93,19 @@ def step(
                 if found.reason is Discard.CLOCK_BACK:
                     continue
         before[pod] = after
-    memory, decision = tune(evidence.memory, list(windows.values()), points, to, now)
+    counts = [c.trial for c in counters.values() if c.trial is not None]
+    able = len(counts) == len(counters) and all(c.live for c in counters.values())
+    to = replace(to, prove=to.prove and publish and able)
+    memory, decision = tune(evidence.memory, list(windows.values()), points, to, now, counts)
     schedule = None
-    if publish and decision.change:
-        schedule = Schedule(to.in_force.generation + 1, decision.steps, decision.exploration)
+    if decision.change and (publish or decision.settled):
+        schedule = replace(
+            to.in_force,
+            generation=to.in_force.generation + 1,
+            steps=decision.steps,
+            exploration=decision.exploration,
+            trial=decision.trial,
+        )
     return Taken(Evidence(memory, before), decision, schedule, windows, discarded)
 
 

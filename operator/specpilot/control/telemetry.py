@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from specpilot.control.store import Key
+from specpilot.decide.decision import Decision
 
 MOST_OBJECTS = 200  # SpeculativeDeployments with gauges of their own; a fleet must not drown Prometheus
 
@@ -57,6 +58,18 @@ class Telemetry:
             ["namespace", "name"],
             registry=self.registry,
         )
+        self.proofs = Counter(
+            "specpilot_operator_trials",
+            "Trials of changes ended, by the reason told.",
+            ["reason"],
+            registry=self.registry,
+        )
+        self._measured = Gauge(
+            "specpilot_measured_gain",
+            "Gain of the last change that was tried, as a share: bound is low, mean or high.",
+            ["namespace", "name", "bound"],
+            registry=self.registry,
+        )
         self._shown: set[Key] = set()
 
     def show(self, key: Key, depth: int | None, gain: float | None) -> None:
@@ -69,12 +82,23 @@ class Telemetry:
         if gain is not None:
             self._gain.labels(*key).set(gain)
 
+    def proved(self, key: Key, decision: Decision) -> None:
+        """The end of a trial, with what it measured."""
+        self.proofs.labels(str(decision.reason)).inc()
+        measured = decision.measured
+        if measured is None or (key not in self._shown and len(self._shown) >= MOST_OBJECTS):
+            return
+        self._shown.add(key)
+        for bound, gain in (("low", measured.low), ("mean", measured.gain), ("high", measured.high)):
+            self._measured.labels(*key, bound).set(gain)
+
     def forget(self, key: Key) -> None:
         """Its series end with the object."""
         if key in self._shown:
             self._shown.discard(key)
-            for gauge in (self._depth, self._gain):
+            rows = [(self._measured, (*key, bound)) for bound in ("low", "mean", "high")]
+            for gauge, labels in ((self._depth, key), (self._gain, key), *rows):
                 try:
-                    gauge.remove(*key)
+                    gauge.remove(*labels)
                 except KeyError:
                     continue

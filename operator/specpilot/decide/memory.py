@@ -21,6 +21,35 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
+class Tried:
+    """The trial of schedule `generation`: since when, and the log gain that was predicted (None: unknown).
+
+    `pairs` were seen when they last became more, at `moved_at`; a restart forgets these two.
+    """
+
+    generation: int
+    at: float
+    predicted: float | None = None
+    pairs: float = 0.0
+    moved_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """A change that a trial did not bear out: depth `new` instead of `old` at about `batch` requests.
+
+    With what was believed of it: logs of accepted length and step time, new over old.
+    """
+
+    batch: float
+    old: int
+    new: int
+    length: float
+    seconds: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """Evidence, and when things last happened (epoch seconds, 0 never).
 
@@ -39,6 +68,8 @@ class Memory:
     shifted_at: float = 0.0
     shift: str = ""  # "survival" or "cost"
     load_then: LoadMemory = field(default_factory=LoadMemory)  # at the last change
+    trial: Tried | None = None  # of the schedule in force
+    undone: tuple[Undone, ...] = ()
     fresh: int = 0
     note: str = ""
 
@@ -74,6 +105,8 @@ class Memory:
                 "exploredAt": self.explored_at,
                 "shiftedAt": self.shifted_at,
                 "shift": self.shift,
+                "trial": [self.trial.generation, self.trial.at, self.trial.predicted] if self.trial else None,
+                "undone": [[u.batch, u.old, u.new, u.length, u.seconds, u.at] for u in self.undone],
             },
             sort_keys=True,
             separators=(",", ":"),
@@ -114,6 +147,8 @@ class Memory:
             _number(doc["shiftedAt"]),
             str(doc["shift"]),
             _load(doc["loadThen"]),
+            _tried(doc.get("trial")),
+            _undone(doc.get("undone", [])),
         )
 
 
@@ -124,7 +159,7 @@ def materially_differs(a: Memory, b: Memory) -> bool:
     that has seen less is taken for the saved one: evidence that faded is not worth a write.
     """
     a, b = sorted((a, b), key=lambda m: m.fresh)
-    if (a.steps, a.left, a.changed_at, a.shifted_at) != (b.steps, b.left, b.changed_at, b.shifted_at):
+    if _dated(a) != _dated(b):
         return True
     depth = max(len(a.survival.drafted), len(b.survival.drafted))
     one, other = believe(a.survival, depth), believe(b.survival, depth)
@@ -146,6 +181,11 @@ def materially_differs(a: Memory, b: Memory) -> bool:
     return False
 
 
+def _dated(memory: Memory) -> tuple[object, ...]:
+    tried = memory.trial and (memory.trial.generation, memory.trial.at)
+    return memory.steps, memory.left, memory.changed_at, memory.shifted_at, tried, memory.undone
+
+
 def _grew(old: float, new: float) -> bool:
     """By a factor that matters, from an amount that does; losing evidence is never worth a write."""
     return new > c.MATERIAL_COUNT and new > c.MATERIAL_EVIDENCE * max(old, 1.0)
@@ -153,6 +193,27 @@ def _grew(old: float, new: float) -> bool:
 
 def _steps(rows: Iterable[Any]) -> tuple[Step, ...]:
     return tuple(Step(int(up_to), int(k)) for up_to, k in rows)
+
+
+def _tried(row: Any) -> Tried | None:
+    """Older memories know of no trials."""
+    if row is None:
+        return None
+    generation, at, predicted = row
+    return Tried(int(generation), _number(at), None if predicted is None else _finite(predicted))
+
+
+def _undone(rows: Iterable[Any]) -> tuple[Undone, ...]:
+    return tuple(
+        Undone(_number(batch, 1.0), int(old), int(new), _finite(length), _finite(seconds), _number(at))
+        for batch, old, new, length, seconds, at in rows
+    )
+
+
+def _finite(value: Any) -> float:
+    if not math.isfinite(number := float(value)):
+        raise ValueError(f"{value!r} is not a number that can be used")
+    return number
 
 
 def _short(values: Iterable[float]) -> list[float]:

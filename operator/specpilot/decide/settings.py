@@ -21,7 +21,7 @@ class Settings:
 
     `depths` are the candidates, ascending, 0 among them; `in_force` is the schedule that engines run now
     (in Observe and Recommend it is not the one last recommended). `allowed` tells which depths may run
-    at which batch, from the plan's graph map.
+    at which batch, from the plan's graph map. `prove`: a change begins as a trial against the schedule before.
     """
 
     depths: tuple[int, ...]
@@ -33,6 +33,7 @@ class Settings:
     exploration_price: float = 0.005
     max_inter_token_latency: float | None = None
     allowed: Allowed = everywhere
+    prove: bool = False
 
     @property
     def needed(self) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -12,40 +12,24 @@ from numpy.typing import NDArray
 
 from specpilot.api.vocabulary import Reason
 from specpilot.decide import exploration as exploring
-from specpilot.decide.explain import Row, rows
+from specpilot.decide import trying, undone
+from specpilot.decide.decision import Decision
+from specpilot.decide.explain import rows
 from specpilot.decide.goodput import Landscape, landscape
-from specpilot.decide.memory import Memory
+from specpilot.decide.memory import Memory, Tried
 from specpilot.decide.objective import admissible, scores
 from specpilot.decide.schedule import depth_indices, shorten
 from specpilot.decide.settings import Settings, everywhere
 from specpilot.decide.verdict import Verdict, judge, shifted_lately
 from specpilot.estimate import constants as c
 from specpilot.estimate import cost, load, survival
+from specpilot.estimate.counters import TrialCount
 from specpilot.estimate.profile import CostPrior
 from specpilot.estimate.windows import Window
-from specpilot_engine.protocol import Exploration, ProfilePoint, Step
+from specpilot_engine.protocol import ProfilePoint, Step
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What to run from now on.
-
-    `change`: `steps` or `exploration` differ from what is in force and should be published as a new
-    generation; `steps_changed` tells the first. `predicted_gain` is the relative gain in goodput of
-    `steps` over the schedule in force at the present load (0.08: 8%), None when nothing is known.
-    """
-
-    change: bool
-    steps: tuple[Step, ...]
-    exploration: Exploration
-    reason: Reason
-    message: str
-    predicted_gain: float | None = None
-    steps_changed: bool = False
-    table: tuple[Row, ...] = ()
 
 
 def initial_schedule(profile: Sequence[ProfilePoint], settings: Settings) -> tuple[Step, ...]:
@@ -74,20 +58,52 @@ def tune(
     profile: Sequence[ProfilePoint],
     settings: Settings,
     now: float,
+    counts: Sequence[TrialCount] = (),
 ) -> tuple[Memory, Decision]:
     """Learn from the windows of one tick (all replicas') and decide.
 
     The decision holds the schedule in force unless another beats it by minimumGain beyond what is
-    uncertain, and dwell has passed since it last changed or traffic has just shifted.
+    uncertain, and dwell has passed since it last changed or traffic has just shifted. While that schedule is
+    on trial, `counts` (all replicas') decide what becomes of it, and nothing else is proposed unless traffic
+    shifts.
     """
-    memory = _note_in_force(memory, settings, now)
+    memory = _note_in_force(trying.note(memory, settings, now), settings, now)
     windows = [w for w in windows if w.cells]
     prior = _prior(tuple(profile))
     if not windows:
         text = "no decoding was seen since the last look, so the schedule holds"
         return memory, _hold(settings, Reason.WAITING_FOR_EVIDENCE, text)
     memory = _learn(memory, windows, prior, now)
-    return memory, _decide(memory, prior, settings, now)
+    land = _landscape(memory, prior, settings)
+    memory = undone.still(memory, land)
+    if settings.in_force.trial is not None:
+        return _on_trial(memory, land, settings, counts, windows, now)
+    decision = _decide(memory, land, settings, len(windows), now)
+    if decision.trial is not None and decision.predicted_gain is not None:
+        generation, predicted = settings.in_force.generation + 1, math.log1p(decision.predicted_gain)
+        memory = replace(memory, trial=Tried(generation, now, predicted))
+    return memory, decision
+
+
+def _on_trial(
+    memory: Memory,
+    land: Landscape,
+    settings: Settings,
+    counts: Sequence[TrialCount],
+    windows: Sequence[Window],
+    now: float,
+) -> tuple[Memory, Decision]:
+    trial = trying.follow(memory, land, settings, counts, windows, now)
+    memory = trial.memory
+    if trial.settled is not None:
+        return memory, trial.settled
+    if trial.released and settings.prove:
+        decision = _decide(memory, land, settings, len(windows), now)
+        if decision.steps_changed and _moves(memory, settings, decision.steps):
+            return memory, replace(decision, settled=True)
+    if trial.given_up is not None:
+        return memory, trial.given_up
+    return memory, _hold(settings, Reason.VERIFYING, trying.ALTERNATING)
 
 
 # A profile is the same at every tick.
@@ -101,7 +117,7 @@ def _note_in_force(memory: Memory, settings: Settings, now: float) -> Memory:
     """
     steps, x = settings.in_force.steps, settings.in_force.exploration
     if memory.steps != steps:
-        if memory.steps and _moved(memory, settings):
+        if memory.steps and _moves(memory, settings, memory.steps):
             memory = replace(memory, changed_at=now, left=memory.steps, load_then=memory.load)
         memory = replace(memory, steps=steps)
     if memory.exploration != x:
@@ -109,10 +125,11 @@ def _note_in_force(memory: Memory, settings: Settings, now: float) -> Memory:
     return memory
 
 
-def _moved(memory: Memory, settings: Settings) -> bool:
+def _moves(memory: Memory, settings: Settings, steps: tuple[Step, ...]) -> bool:
+    """Whether `steps` and the schedule in force differ at the load."""
     before, after = (
-        depth_indices(steps, settings.depths, settings.max_batch)
-        for steps in (memory.steps, settings.in_force.steps)
+        depth_indices(schedule, settings.depths, settings.max_batch)
+        for schedule in (steps, settings.in_force.steps)
     )
     weights = memory.load.weights(settings.max_batch)
     return bool(weights[before != after].sum() > c.MOVED_SHARE or not weights.any())
@@ -147,13 +164,12 @@ def _all_sizes(max_batch: int) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
-def _decide(memory: Memory, prior: CostPrior, settings: Settings, now: float) -> Decision:
+def _decide(memory: Memory, land: Landscape, settings: Settings, replicas: int, now: float) -> Decision:
     depths, in_force = settings.depths, settings.in_force
-    land = _landscape(memory, prior, settings)
     may = admissible(land, settings.max_inter_token_latency)
     old = depth_indices(in_force.steps, depths, settings.max_batch)
     weights = memory.load.weights(settings.max_batch)
-    score = scores(land, old, may)
+    score = undone.bar(memory, land, old, scores(land, old, may))
     steps, new, verdict = _propose(memory, land, settings, score, score, now)
     if not verdict.passed:
         # What is better elsewhere need not wait for what is not yet sure at the load.
@@ -167,6 +183,11 @@ def _decide(memory: Memory, prior: CostPrior, settings: Settings, now: float) ->
     exploration = exploring.explore(
         land, chosen, weights, settings.exploration_price, settings.needed, recent, in_force.exploration
     )
+    trial = None
+    if verdict.passed and may[old, np.arange(len(old))][weights > 0].all():
+        trial = trying.begin(land, settings, old, new, weights, verdict.gain, replicas)
+        if trial is not None:
+            exploration = in_force.exploration  # it pauses meanwhile
     rested = now - memory.explored_at >= c.EXPLORATION_DWELL or in_force.exploration.price == 0
     if not (verdict.passed or rested or recent):
         exploration = in_force.exploration
@@ -179,6 +200,7 @@ def _decide(memory: Memory, prior: CostPrior, settings: Settings, now: float) ->
         predicted_gain=math.expm1(verdict.gain),
         steps_changed=verdict.passed,
         table=rows(land, chosen, weights),
+        trial=trial,
     )
 
 

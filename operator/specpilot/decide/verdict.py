@@ -50,7 +50,7 @@ def judge(
     z = c.RETURN_Z if back else c.GATE_Z
     sure = gain - z * noise
     needed = settings.needed
-    what = f"{_depths(land, new, weights)} instead of {_depths(land, old, weights)}"
+    what = f"{depths_named(land, new, weights)} instead of {depths_named(land, old, weights)}"
     numbers = f"{_percent(gain)} ± {_percent(noise)} more goodput at the present load"
     barred = ~np.isfinite(score[old, batches]) & (old != new)
     if (barred & (weights > 0)).any():
@@ -108,7 +108,7 @@ def _returns(
     return bool((moved * (new == left)).sum() > 0.5 * moved.sum())
 
 
-def _depths(land: Landscape, indices: Indices, weights: Floats) -> str:
+def depths_named(land: Landscape, indices: Indices, weights: Floats) -> str:
     """The depths in use over the load, most used first: "depth 3", "depths 3 and 1"."""
     share: dict[int, float] = {}
     for batch in np.flatnonzero(weights):

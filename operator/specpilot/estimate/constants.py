@@ -85,6 +85,21 @@ LEAST_COST = 0.025  # of an exploring step, of a step's goodput
 EXPLORATION_DWELL = 30.0
 EXPLORATION_EDGE = 4.0  # explore at batches where a step costs at most so many times the stated cost
 
+# Trials
+TRIAL_REQUESTS = 64.0  # requests times steps of a slice
+TRIAL_SLICE = (8, 16)  # steps of a slice
+TRIAL_AIM = 0.5  # of the predicted gain is to be told from none
+TRIAL_LEAST_AIM = 0.01  # log; less takes longer than it is worth
+TRIAL_Z = 5.0  # deviations of the mean at which that is likely: the interval has 3.3 at 100 pairs
+TRIAL_PAIRS = (12, 500)
+TRIAL_SECONDS = 240.0  # of decoding, which a trial may take at most
+TRIAL_DRIFT = 0.02  # log deviation between two slices of a pair, whatever their steps
+TRIAL_CLEAR = 5  # pairs before a trial can be clear
+TRIAL_ENOUGH = 8  # pairs that a trial without a result was a trial with
+TRIAL_GONE = 0.1  # share of time at batch sizes where the two differ, below which their load is gone
+TRIAL_STALLED = 90.0  # with traffic and without a new pair
+MOST_UNDONE = 16  # changes remembered as undone
+
 # Memory
 MATERIAL_LENGTH = 0.04  # log change of an accepted length that is worth a write
 MATERIAL_COST = 0.06  # log change of a step time

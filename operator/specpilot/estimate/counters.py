@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from specpilot_engine.protocol import Pairs
+
 
 @dataclass(frozen=True, slots=True)
 class Cell:
@@ -15,6 +17,15 @@ class Cell:
     requests: float  # running requests summed over the steps
     emitted: float  # tokens
     context: float = 0.0  # context tokens summed over steps and requests; 0 where not exported by cell
+
+
+@dataclass(frozen=True, slots=True)
+class TrialCount:
+    """How far one engine's trial has come; generation 0 where it has none."""
+
+    generation: int = 0
+    pairs: Pairs = field(default_factory=Pairs)
+    running: bool = False  # the two schedules alternate still
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +49,7 @@ class Counters:
     generation: int | None = None  # of the schedule in force
     live: bool | None = None
     live_reason: str = ""
+    trial: TrialCount | None = None  # None: this engine cannot compare schedules
     # vLLM's own
     generated: float | None = None  # vllm:generation_tokens_total
     prompt: float | None = None

@@ -178,11 +178,19 @@ class Local:
         self._evidence, self._decision, self._decided_at = taken.evidence, taken.decision, now
         if taken.schedule is not None:
             d = taken.decision
-            await self._publish(taken.schedule, d.reason, d.message, d.predicted_gain, d.steps_changed)
+            await self._publish(
+                taken.schedule, d.reason, d.message, d.predicted_gain, d.steps_changed, d.settled
+            )
         self._remember()
 
     async def _publish(
-        self, schedule: Schedule, reason: Reason, message: str, gain: float | None, steps_changed: bool
+        self,
+        schedule: Schedule,
+        reason: Reason,
+        message: str,
+        gain: float | None,
+        steps_changed: bool,
+        settled: bool = False,
     ) -> None:
         try:
             self.state.write_schedule(schedule)
@@ -191,10 +199,10 @@ class Local:
             return
         self._adopt(schedule)
         explored = len(explored_only(self._changes))
-        change = Change(time.time(), schedule, reason, message, gain, steps_changed)
+        change = Change(time.time(), schedule, reason, message, gain, steps_changed, settled=settled)
         after = await self._acknowledgement()
         self._changes.append(replace(change, acknowledged_after=after))
-        if steps_changed:
+        if change.told:
             between = f" (after {explored} for exploring)" if explored else ""
             self.tell(f"generation {schedule.generation}{between}: {_steps(schedule)} ({reason}: {message})")
 

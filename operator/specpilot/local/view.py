@@ -43,13 +43,19 @@ class Change:
     reason: str
     message: str
     predicted_gain: float | None
-    steps_changed: bool  # False: only what is explored
+    steps_changed: bool  # False: only what is explored, or what a trial said of it
     acknowledged_after: float | None = None
+    settled: bool = False  # it ended a trial
+
+    @property
+    def told(self) -> bool:
+        """Whether it is news to a person."""
+        return self.steps_changed or self.settled
 
 
 def explored_only(changes: Sequence[Change]) -> list[int]:
     """Generations at the end of `changes` that left the depths alone, and changed what is explored."""
-    kept = list(takewhile(lambda change: not change.steps_changed, reversed(changes)))
+    kept = list(takewhile(lambda change: not change.told, reversed(changes)))
     return [change.schedule.generation for change in reversed(kept)]
 
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from specpilot.estimate.counters import Cell, Counters
+from specpilot.estimate.counters import Cell, Counters, TrialCount
 from specpilot_engine import protocol
-from specpilot_engine.protocol import MAX_TOKENS
+from specpilot_engine.protocol import MAX_TOKENS, Pairs
 
 # Series that stand for one number; with data parallelism each engine has its own, and they are summed.
 _SUMS = {
@@ -42,9 +42,16 @@ _CELLS = {
 }
 _POSITIONS = {protocol.M_DRAFTED: "drafted", protocol.M_ACCEPTED: "accepted"}
 _STATES = (protocol.M_LIVE, protocol.M_GENERATION, protocol.M_EXPLORATION)
+_TRIAL = (
+    protocol.M_TRIAL_PAIRS,
+    protocol.M_TRIAL_GENERATION,
+    protocol.M_TRIAL_GAIN,
+    protocol.M_TRIAL_SQUARES,
+    protocol.M_TRIAL_RUNNING,
+)
 
 ENGINE_SERIES = tuple(
-    n for n in (*_SUMS, *_CELLS, *_POSITIONS, *_STATES) if n.startswith("specpilot_")
+    n for n in (*_SUMS, *_CELLS, *_POSITIONS, *_STATES, *_TRIAL) if n.startswith("specpilot_")
 )  # of the engine package's port
 VLLM_SERIES = tuple(n for n in _SUMS if n.startswith("vllm:"))  # of vLLM's own
 SERIES = (*ENGINE_SERIES, *VLLM_SERIES)
@@ -102,9 +109,12 @@ class _Tally:
         self.shares: list[float] = []
         self.live: list[float] = []
         self.reasons: list[str] = []
+        self.trial: dict[str, list[float]] = {name: [] for name in _TRIAL}
 
     def add(self, sample: Sample) -> None:
         name, labels, value = sample
+        if name in self.trial and math.isfinite(value):
+            self.trial[name].append(value)  # a sum of logs may be negative
         value = _true(value)
         self.seen = self.seen or (name in _WANTED and not math.isnan(value))
         if field := _SUMS.get(name):
@@ -140,8 +150,20 @@ class _Tally:
             generation=None if generation is None else int(generation),
             live=None if live is None else live == 1,
             live_reason="; ".join(sorted(set(self.reasons))),
+            trial=self._trial(),
             **{field: value for field, value in self.sums.items() if not math.isnan(value)},
         )
+
+    def _trial(self) -> TrialCount | None:
+        """Engines of one pod count together while they try the same generation, all of them."""
+        counts, generations, totals, squares, running = (self.trial[name] for name in _TRIAL)
+        if not counts:
+            return None
+        known = {len(generations), len(totals), len(squares), len(running)} == {len(counts)}
+        if not known or len(set(generations)) != 1:
+            return TrialCount()
+        pairs = Pairs(sum(counts), sum(totals), sum(squares))
+        return TrialCount(int(generations[0]), pairs, any(running))
 
 
 def _true(value: float) -> float:

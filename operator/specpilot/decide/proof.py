@@ -1,0 +1,91 @@
+"""Whether a trial bore a change out: what all replicas measured, weighed together at any moment. Pure.
+
+Every engine counts pairs of slices, one of the new schedule and one of the one before, and gives the sum
+of the log ratios of their goodput and of the squares. The interval for the mean
+(`specpilot_engine.protocol.interval`) holds at every number of pairs at once. So it may be looked at with
+every tick, and by the engines themselves after every pair, and a replica that stopped early because its own
+interval was clear spoils nothing: stopping is what such intervals allow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from specpilot.estimate import constants as c
+from specpilot.estimate.counters import TrialCount
+from specpilot_engine.protocol import Pairs
+
+
+class Answer(StrEnum):
+    """What a trial says by now."""
+
+    KEEP = "Keep"
+    UNDO = "Undo"
+    GO_ON = "GoOn"
+    INCONCLUSIVE = "Inconclusive"  # compared long enough: neither is better for sure
+    UNMEASURED = "Unmeasured"  # hardly anything could be compared
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Gain in goodput of the new schedule over the one before, as shares, with its interval."""
+
+    gain: float
+    low: float
+    high: float
+    pairs: int
+
+    def __str__(self) -> str:
+        more = "more" if self.gain >= 0 else "less"
+        return (
+            f"{abs(self.gain):.1%} {more} goodput measured ({self.low:+.1%} to {self.high:+.1%},"
+            f" {self.pairs} pairs of slices)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """An answer with what it rests on."""
+
+    answer: Answer
+    pairs: Pairs
+
+    @property
+    def measured(self) -> Measured | None:
+        """None while nothing can be said."""
+        p = self.pairs
+        if not math.isfinite(p.half_width):
+            return None
+        return Measured(math.expm1(p.mean), math.expm1(p.low), math.expm1(p.high), round(p.count))
+
+
+def weigh(counts: Sequence[TrialCount]) -> Proof:
+    """The answer of one trial from what each replica has counted of it so far."""
+    pairs = sum((count.pairs for count in counts), Pairs())
+    if pairs.count >= c.TRIAL_CLEAR and pairs.clear:
+        return Proof(Answer.KEEP if pairs.mean > 0 else Answer.UNDO, pairs)
+    if not counts or any(count.running for count in counts):
+        return Proof(Answer.GO_ON, pairs)
+    return Proof(Answer.INCONCLUSIVE if pairs.count >= c.TRIAL_ENOUGH else Answer.UNMEASURED, pairs)
+
+
+def extent(
+    batch: float, gain: float, step_seconds: float, step_noise: float, replicas: int
+) -> tuple[int, int]:
+    """(steps of a slice, most pairs on each of `replicas`) for a change at about `batch` requests.
+
+    `gain` is the log gain predicted, `step_noise` the log deviation of one step's time. A slice holds so many
+    steps that the lengths of single drafts average out; the pairs suffice to tell TRIAL_AIM of the gain from
+    none, as far as TRIAL_SECONDS allow: a large gain is proved or refuted in a few, and what takes
+    longer to tell costs little while it is not told.
+    """
+    least, most = c.TRIAL_SLICE
+    steps = min(max(math.ceil(c.TRIAL_REQUESTS / batch), least), most)
+    variance = 2 * ((c.LENGTH_NOISE**2 / batch + step_noise**2) / steps) + c.TRIAL_DRIFT**2
+    aim = max(c.TRIAL_AIM * abs(gain), c.TRIAL_LEAST_AIM)
+    fewest, many = c.TRIAL_PAIRS
+    wanted = min(c.TRIAL_Z**2 * variance / aim**2, many, c.TRIAL_SECONDS / (2 * steps * step_seconds))
+    return steps, max(math.ceil(wanted / max(replicas, 1)), fewest)

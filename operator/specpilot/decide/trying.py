@@ -1,0 +1,142 @@
+"""The trial of a change, from its begin to what becomes of it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specpilot.api.vocabulary import Reason
+from specpilot.decide import undone
+from specpilot.decide.decision import Decision
+from specpilot.decide.goodput import Landscape
+from specpilot.decide.memory import Memory, Tried
+from specpilot.decide.proof import Answer, Measured, extent, weigh
+from specpilot.decide.schedule import depth_indices
+from specpilot.decide.settings import Settings
+from specpilot.decide.verdict import depths_named
+from specpilot.estimate import constants as c
+from specpilot.estimate.counters import TrialCount
+from specpilot.estimate.windows import Window
+from specpilot_engine.protocol import Trial
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+ALTERNATING = "the schedule in force alternates with the one before, until their goodput is told apart"
+
+
+def note(memory: Memory, settings: Settings, now: float) -> Memory:
+    """What is in force decides whether there is a trial: it may have been begun by an operator that died
+    before it could write that down, or have been written down and never come into force."""
+    generation, tried = settings.in_force.generation, memory.trial
+    if settings.in_force.trial is None:
+        return memory if tried is None else replace(memory, trial=None)
+    if tried is None or tried.generation != generation:
+        tried = Tried(generation, now, moved_at=now)
+    return replace(memory, trial=replace(tried, moved_at=tried.moved_at or now))
+
+
+def begin(
+    land: Landscape,
+    settings: Settings,
+    old: Indices,
+    new: Indices,
+    weights: Floats,
+    gain: float,
+    replicas: int,
+) -> Trial | None:
+    """The trial with which a change from depth indices old[B] to new[B] begins; None away from the load,
+    where there is nothing to measure."""
+    if not settings.prove or settings.in_force.trial is not None:
+        return None
+    share = np.where(old != new, weights, 0.0)
+    if share.sum() <= c.MOVED_SHARE:
+        return None
+    batch = float(share @ np.arange(1, len(share) + 1) / share.sum())
+    at = min(round(batch), len(share)) - 1
+    seconds = float(np.exp(land.log_seconds[[old[at], new[at]], at]).mean())
+    noise = c.STEP_NOISE * math.sqrt(land.noise)
+    steps, pairs = extent(batch, gain / float(share.sum()), seconds, noise, replicas)
+    return Trial(settings.in_force.steps, steps, pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a trial stands. `settled` ends it; otherwise `released`: the tuner may decide as if there were
+    none, and if it then has nothing to change, `given_up` ends it with the new schedule."""
+
+    memory: Memory
+    settled: Decision | None = None
+    released: bool = False
+    given_up: Decision | None = None
+
+
+def follow(
+    memory: Memory,
+    land: Landscape,
+    settings: Settings,
+    counts: Sequence[TrialCount],
+    windows: Sequence[Window],
+    now: float,
+) -> Progress:
+    """One look at the trial of the schedule in force. `windows` are those of this tick, none without cells."""
+    trial, tried = settings.in_force.trial, memory.trial
+    assert trial is not None
+    assert tried is not None
+    old, new = (
+        depth_indices(steps, settings.depths, settings.max_batch)
+        for steps in (trial.against, settings.in_force.steps)
+    )
+    weights = memory.load.weights(settings.max_batch)
+    what = f"{depths_named(land, new, weights)} instead of {depths_named(land, old, weights)}"
+    proof = weigh([count for count in counts if count.generation == settings.in_force.generation])
+    if proof.pairs.count > tried.pairs:
+        tried = replace(tried, pairs=proof.pairs.count, moved_at=now)
+        memory = replace(memory, trial=tried)
+    predicted = None if tried.predicted is None else math.expm1(tried.predicted)
+    if proof.answer is Answer.KEEP:
+        kept = _settled(settings, Reason.GAIN_CONFIRMED, f"{what}: {proof.measured}", predicted)
+        return Progress(memory, replace(kept, measured=proof.measured))
+    if proof.answer in (Answer.UNDO, Answer.INCONCLUSIVE):
+        memory = undone.remember(memory, land, old, new, weights, now)
+        return Progress(memory, _back(settings, proof.answer, proof.measured, what, predicted))
+    away = _away(windows, old, new)
+    stalled = now - tried.moved_at > max(c.TRIAL_STALLED, 4 * settings.interval)
+    if away or stalled or proof.answer is Answer.UNMEASURED:
+        reason, why = Reason.GAIN_INCONCLUSIVE, "too few steps could be compared"
+        if away:
+            reason, why = Reason.LOAD_SHIFT, "the load at which the two differ is gone"
+        text = f"{what}: {why}, so it is kept as estimated, unproved"
+        return Progress(memory, released=True, given_up=_settled(settings, reason, text, predicted))
+    return Progress(memory, released=memory.shifted_at == now)
+
+
+def _settled(settings: Settings, reason: Reason, message: str, predicted: float | None) -> Decision:
+    """The schedule in force, without its trial."""
+    now = settings.in_force
+    return Decision(True, now.steps, now.exploration, reason, message, predicted, settled=True)
+
+
+def _back(
+    settings: Settings, answer: Answer, measured: Measured | None, what: str, predicted: float | None
+) -> Decision:
+    assert settings.in_force.trial is not None
+    reason = Reason.CHANGE_UNDONE if answer is Answer.UNDO else Reason.GAIN_INCONCLUSIVE
+    why = "undone" if answer is Answer.UNDO else "not told from none, so undone"
+    decision = _settled(settings, reason, f"{what}: {measured}, {why}", predicted)
+    return replace(decision, steps=settings.in_force.trial.against, steps_changed=True, measured=measured)
+
+
+def _away(windows: Sequence[Window], old: Indices, new: Indices) -> bool:
+    """Whether hardly any time of this tick went by at batch sizes where the two differ."""
+    total = there = 0.0
+    for window in windows:
+        for cell in window.cells.values():
+            batch = min(max(round(cell.requests / cell.steps), 1), len(old))
+            total += cell.seconds
+            there += cell.seconds * float(old[batch - 1] != new[batch - 1])
+    return there < c.TRIAL_GONE * total
