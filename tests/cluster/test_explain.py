@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -42,6 +43,25 @@ spec:
     - {tokens: 3, batchSize: 1, contextLength: 512, seconds: 0.013}
     - {tokens: 3, batchSize: 8, contextLength: 512, seconds: 0.030}
 """
+STATUS = {
+    "profile": {"name": "flash-01234567"},
+    "speculation": {"desired": {"generation": 5}, "effective": {"generation": 4, "pods": "1/2"}},
+    "lastDecision": {
+        "time": "2026-11-30T03:10:00Z",
+        "reason": "TrafficShift",
+        "message": "depth 1 instead of 3",
+        "predictedGain": "+8.0%",
+    },
+    "conditions": [
+        {
+            "type": "MetricsAvailable",
+            "status": "False",
+            "reason": "Unreachable",
+            "message": "no answer",
+            "lastTransitionTime": "2026-11-30T03:10:00Z",
+        }
+    ],
+}
 SEEN = SurvivalMemory((1e6,) * 3, (8e5, 6e5, 4e5), (0.8, 0.75, 0.67), (1, 1, 1))
 
 
@@ -77,7 +97,7 @@ def deployed(cluster: Cluster, namespace: Callable[..., str]) -> str:
         )
     ]
     cluster.apply(*yaml.safe_load_all(DEPLOYMENT), *maps, namespace=where)
-    patch = '{"status": {"profile": {"name": "flash-01234567"}}}'
+    patch = json.dumps({"status": STATUS})
     target = ("specdep", "flash", "--namespace", where)
     cluster.kubectl("patch", *target, "--subresource=status", "--type=merge", "--patch", patch)
     return where
@@ -95,7 +115,18 @@ def test_a_deployment_is_explained_from_the_cluster(cluster: Cluster, deployed: 
     assert depth_1[-2:] == ["in", "force"]
     assert depth_3[:3] == ["3", "2.80", "30.0"]
     assert depth_3[-3].startswith("-17.")
-    assert f"Why this depth? {deployed}/flash" in page.read_text()
+    said = " ".join(done.stdout.split())
+    for words in (
+        "in force depth 3 up to 4 requests, then 1 (generation 5)",
+        "last decision 2026-11-30T03:10:00Z TrafficShift: depth 1 instead of 3 (predicted +8.0%)",
+        "acknowledged 1/2 ready pods run generation 5",
+        "MetricsAvailable is False (Unreachable): no answer",
+        "block verification worth 0: of greedy drafts",
+    ):
+        assert words in said
+    html = page.read_text()
+    assert f"Why this depth? {deployed}/flash" in html
+    assert "TrafficShift: depth 1 instead of 3" in html
 
 
 def test_a_profile_is_explained_by_its_own_name(cluster: Cluster, deployed: str) -> None:

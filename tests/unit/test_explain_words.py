@@ -17,7 +17,7 @@ from specpilot.explain.block import Drafts, Verification
 from specpilot.explain.page import page
 from specpilot.explain.subject import Explanation, Subject, explain
 from specpilot.explain.table import columns, render
-from specpilot_engine.protocol import ProfilePoint, Schedule, Step
+from specpilot_engine.protocol import Exploration, ProfilePoint, Schedule, Step, Trial
 
 SECONDS = {0: {1: 0.010, 16: 0.012}, 1: {1: 0.011, 16: 0.016}, 3: {1: 0.013, 16: 0.030}}
 POINTS = tuple(ProfilePoint(k, b, 512, s, 0.01, 16) for k, at in SECONDS.items() for b, s in at.items())
@@ -54,6 +54,15 @@ def test_the_head_says_what_runs_what_would_be_best_and_what_that_would_give() -
 def test_a_schedule_that_is_the_best_at_the_load_is_called_that() -> None:
     it = explain(replace(SUBJECT, schedule=Schedule(6, (Step(8, 3), Step(16, 1)))))
     assert dict(words.head(it))["best known"].endswith("then 1: the same at the load")
+
+
+def test_a_trial_and_exploring_are_said() -> None:
+    schedule = replace(SCHEDULE, exploration=Exploration(0.005, 3), trial=Trial((Step(16, 1),), 8, 60))
+    said = dict(words.head(explain(replace(SUBJECT, schedule=schedule))))
+    assert said["exploring"] == "depth 3, for at most 0.50% of goodput"
+    assert said["on trial"] == (
+        "alternates with depth 1 at any load until it is told which gives more, 60 pairs of slices at most"
+    )
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,11 @@ def head(it: Explanation) -> list[tuple[str, str]]:
     found.append(("best known", best))
     if said := load(it):
         found.append(("load", said))
+    if schedule is not None and (trial := schedule.trial) is not None:
+        rival = f"alternates with {steps(trial.against)} until it is told which gives more"
+        found.append(("on trial", f"{rival}, {trial.pairs} pairs of slices at most"))
+    if schedule is not None and (x := schedule.exploration).price > 0:
+        found.append(("exploring", f"depth {x.tokens}, for at most {x.price:.2%} of goodput"))
     return [*found, *it.subject.facts, ("block verification", block(it))]
 
 
