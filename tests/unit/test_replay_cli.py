@@ -65,6 +65,18 @@ def test_several_worlds_end_in_a_table_of_means_and_a_list_of_documents(worlds: 
     assert summary[4][:2] == ["fixed-0", "2"]
 
 
+def test_a_fixed_depth_plays_where_it_is_a_candidate(worlds: Path, tmp_path: Path) -> None:
+    shallow = document(name="shallow", depths=[0, 1, 2], phases=[{**PHASE, "seconds": 30}])
+    (worlds / "shallow.json").write_text(json.dumps(shallow))
+    out = tmp_path / "out.json"
+    result = bench(worlds, "--policy", "fixed-0", "--policy", "fixed-3", "--json", out)
+    assert result.exit_code == 0, result.output
+    played = {doc["world"]: list(doc["policies"]) for doc in json.loads(out.read_text())}
+    assert played == {"one": ["fixed-0", "fixed-3"], "two": ["fixed-0", "fixed-3"], "shallow": ["fixed-0"]}
+    assert bench(worlds, "--policy", "fixed-2", "--json", out).exit_code == 0
+    assert json.loads(out.read_text())["world"] == "shallow"
+
+
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [

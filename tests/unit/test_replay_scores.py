@@ -6,10 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.replay_small import PHASE, small
 from tests.unit.test_replay_arrivals import open_phase
 
+from specpilot.replay.engine import ScheduleRefused
 from specpilot.replay.play import PhasePlayed, Played
+from specpilot.replay.policy import Fixed
 from specpilot.replay.product import Options, Product
 from specpilot.replay.registry import POLICIES, compare, contenders
 from specpilot.replay.score import score
@@ -37,6 +41,33 @@ def test_the_shares_of_fixed_depths_are_those_of_their_true_goodput() -> None:
     worst = outcome.scores["fixed-3"]
     assert worst.worst_phase_share == worst.phases[1].oracle_share < 0.7
     assert [p.settle_seconds for p in worst.phases] == [0, None]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.tuples(*[st.floats(5, 100)] * 3), min_size=3, max_size=3),
+    st.lists(st.floats(0, 1), min_size=3, max_size=3),
+    st.integers(1, 20),
+)
+def test_no_fixed_depth_is_ahead_of_the_oracle(
+    times: list[tuple[float, ...]], survival: list[float], requests: int
+) -> None:
+    world = small(
+        step_time_ms=times,
+        traffic={"code": {"survival": sorted(survival, reverse=True)}},
+        phases=[{**PHASE, "seconds": 45, "requests": requests}],
+        step_noise=0.0,
+    )
+    scores = compare(world, 0, ["fixed-0", "fixed-1", "fixed-3"]).scores.values()
+    # One of them is the oracle's; what another may be ahead by is luck, of 450 steps of one request at least.
+    assert max(score.oracle_share for score in scores) == pytest.approx(1, abs=0.1)
+    assert any(score.oracle_share == 1 for score in scores)
+
+
+def test_a_policy_that_leaves_the_candidates_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(POLICIES, "wild", lambda: Fixed(2))
+    with pytest.raises(ScheduleRefused, match=r"^wild asked for the depths \[2\] where only .* in small$"):
+        compare(small(), 0, ["wild"])
 
 
 def test_the_oracle_changes_with_the_phases_and_the_product_follows() -> None:

@@ -63,7 +63,7 @@ def replay(
     from specpilot.api.base import seconds
     from specpilot.replay.engine import ScheduleRefused
     from specpilot.replay.product import Options
-    from specpilot.replay.registry import compare, contenders
+    from specpilot.replay.registry import compare
     from specpilot.replay.table import legend, summary_table, world_table
     from specpilot.replay.world import WorldError
 
@@ -74,18 +74,15 @@ def replay(
     wanted = list(dict.fromkeys(policy or ()))
     console, outcomes = Console(), []
     try:
-        read = _read(worlds)
-        for world in read:
-            contenders(world, wanted)  # before anything is played
-        for world in read:
+        for world, names in _playable(_read(worlds), wanted):
             with _Progress(world) as progress:
-                outcomes.append(compare(world, seed, wanted, options, progress.told))
+                outcomes.append(compare(world, seed, names, options, progress.told))
             console.print(world_table(outcomes[-1]))
             console.print()
     except WorldError as e:
         _end(str(e), WRONG)
     except ScheduleRefused as e:
-        _end(f"a policy {e}: correct the policy", FAILED)
+        _end(f"{e}: correct the policy", FAILED)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if len(outcomes) > 1:
@@ -106,6 +103,18 @@ def _read(paths: Sequence[Path]) -> list[World]:
             raise WorldError(f"{path} has no .json files: name a world's file or a folder of them")
         files += found
     return [read_world(file) for file in files]
+
+
+def _playable(worlds: Sequence[World], wanted: Sequence[str]) -> list[tuple[World, list[str]]]:
+    """Each world with those of the policies that can play it: a fixed depth is no candidate in every one."""
+    from specpilot.replay.registry import contenders
+
+    known = [contenders(world) for world in worlds]
+    for name in wanted:
+        if not any(name in policies for policies in known):
+            contenders(worlds[0], [name])  # says that nobody knows it
+    names = [[name for name in wanted if name in policies] for policies in known]
+    return [(world, some) for world, some in zip(worlds, names, strict=True) if some or not wanted]
 
 
 class _Progress:

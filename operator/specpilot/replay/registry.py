@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from specpilot.replay.engine import ScheduleRefused
 from specpilot.replay.peers import PEERS
 from specpilot.replay.play import oracle, play
 from specpilot.replay.policy import Fixed, Policy
@@ -64,6 +65,9 @@ def compare(
     best = oracle(world, seed, partial(told, ORACLE))
     scores = {}
     for name, policy in names.items():
-        played = best if policy is None else play(world, policy(), seed, partial(told, name))
+        try:
+            played = best if policy is None else play(world, policy(), seed, partial(told, name))
+        except ScheduleRefused as e:
+            raise ScheduleRefused(f"{name} {e} in {world.name}") from None
         scores[name] = score(world, played, best)
     return Outcome(world, seed, scores)
