@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.replay_small import PHASE, small
 
-from specpilot.estimate.counters import Counters
+from specpilot.estimate.counters import Counters, TrialCount
 from specpilot.estimate.windows import Window, between
 from specpilot.replay.counting import Ledger, Stretch
 from specpilot.replay.engine import ScheduleRefused
@@ -179,7 +179,7 @@ def test_the_export_is_bounded_as_the_engines(deepest: int, steps: list[tuple[in
         k = min(depth, deepest)
         ours.add(Stretch(k, batch, 100.0, 1, 1, 0.02, 0.02, batch, batch))
         theirs.clean_step(k, batch, 100 * batch, 0.02, batch)
-    counters = ours.counters(0.0, 1, 0, 0)
+    counters = ours.counters(0.0, 1, TrialCount(), 0, 0)
     exported = theirs.exported_cells()
     assert counters.cells.keys() == exported.keys()
     for key, cell in exported.items():

@@ -179,7 +179,8 @@ class Queue:
             self._release(then)
         clean = engine.took(turn, size, steps)
         remaining = sum(sum(kind.left) for kind, _ in supply)
-        engine.ledger.add(
+        engine.count(
+            turn,
             Stretch(
                 turn.depth,
                 size,
@@ -190,7 +191,7 @@ class Queue:
                 then - clean_from if clean else 0.0,
                 to_emit - remaining,
                 clean_to_emit - remaining if clean else 0,
-            )
+            ),
         )
         return then
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from specpilot.estimate.counters import Cell, Counters
+from specpilot.estimate.counters import Cell, Counters, TrialCount
 from specpilot_engine.protocol import MAX_CELLS, bucket
 
 # As serving/specpilot_engine/record.py bounds a replica's series.
-MAX_SERIES, FIXED_SERIES, SERIES_PER_CELL = 64, 6, 5
+MAX_SERIES, FIXED_SERIES, TRIAL_SERIES, SERIES_PER_CELL = 64, 6, 4, 5
 FEWEST_CELLS = 3
 
 
@@ -89,9 +89,10 @@ class Ledger:
         for j in range(depth):
             self.accepted[j] += counts[j]
 
-    def counters(self, at: float, generation: int, running: int, waiting: int) -> Counters:
+    def counters(self, at: float, generation: int, trial: TrialCount, running: int, waiting: int) -> Counters:
         """What a scrape at `at` shows: the most recently active cells only, as of a replica."""
-        spare = MAX_SERIES - FIXED_SERIES - 2 * self.positions
+        fixed = FIXED_SERIES + (TRIAL_SERIES if trial.generation else 0)
+        spare = MAX_SERIES - fixed - 2 * self.positions
         count = max(min(MAX_CELLS, spare // SERIES_PER_CELL), FEWEST_CELLS)
         recent = sorted(self._cells, key=lambda key: self._cells[key].last, reverse=True)[:count]
         cells = {
@@ -110,6 +111,7 @@ class Ledger:
             exploration_share=self.share,
             generation=generation,
             live=True,
+            trial=trial,
             generated=self.tokens,
             prompt=0,
             preemptions=0,

@@ -9,21 +9,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from specpilot.replay.counting import Stretch
-from specpilot.replay.engine import Engine
+from specpilot.replay.engine import Engine, Turn
 from specpilot.replay.streams import KINDS, LUCK, NOISE, Streams
 from specpilot.replay.world import OUTPUT_TOKENS
 
 FEW = 8192  # drafts; of fewer each has a luck of its own, of more the sum is drawn
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Total:
-    """Steps of one depth in one window."""
+    """Steps of one depth; `each` is their mean time in seconds."""
 
-    steps: int = 0
-    clean: int = 0
-    seconds: float = 0.0
-    clean_seconds: float = 0.0
+    steps: int
+    clean: int
+    each: float
+
+    def __add__(self, other: Total) -> Total:
+        steps = self.steps + other.steps
+        each = (self.steps * self.each + other.steps * other.each) / steps
+        return Total(steps, self.clean + other.clean, each)
 
 
 class Crowd:
@@ -47,61 +51,62 @@ class Crowd:
         if not self.batch:
             return
         self._replace(window)
-        totals = self._steps(seconds, factor, self._streams(NOISE, window))
-        main = self._engine.schedule.tokens_at(self.batch)
         before = self._engine.ledger.tokens
-        for depth, total in totals.items():
-            self._count(depth, total, (LUCK, window, int(depth != main)))
+        self._steps(seconds, factor, window)
         emitted = (self._engine.ledger.tokens - before) / self.batch
         self._ended = -math.expm1(-emitted / (self._engine.phase.output_tokens or OUTPUT_TOKENS))
 
-    def _steps(self, seconds: float, factor: float, rng: np.random.Generator) -> dict[int, Total]:
+    def _steps(self, seconds: float, factor: float, window: int) -> None:
         engine, noise = self._engine, self._engine.truth.world.step_noise
+        rng, main = self._streams(NOISE, window), self._engine.schedule.tokens_at(self.batch)
         left = engine.start_after_last(seconds)
-        totals: dict[int, Total] = {}
+        totals: dict[int, tuple[Turn, Total]] = {}
+        slices = 0
         while left > 0:
             turn = engine.turn(self.batch, factor)
             about = min(turn.most, max(left / turn.mean, 1.0))
             each = turn.mean * max(1 + noise * rng.standard_normal() / math.sqrt(about), 0.1)
             steps = int(min(turn.most, math.ceil(left / each)))
             left -= steps * each
-            clean = engine.took(turn, self.batch, steps)
-            total = totals.setdefault(turn.depth, Total())
-            total.steps += steps
-            total.clean += clean
-            total.seconds += steps * each
-            total.clean_seconds += clean * each
             engine.overshoot(max(-left, 0.0))
-        return totals
+            now = Total(steps, engine.took(turn, self.batch, steps), each)
+            if turn.compared:
+                slices += 1
+                self._count(turn, now, (LUCK, window, 2, slices))
+            else:
+                known = totals.get(turn.depth)
+                totals[turn.depth] = (turn, known[1] + now if known else now)
+        for depth, (turn, total) in totals.items():
+            self._count(turn, total, (LUCK, window, int(depth != main)))
 
-    def _count(self, depth: int, total: Total, name: tuple[int, ...]) -> None:
+    def _count(self, turn: Turn, total: Total, name: tuple[int, ...]) -> None:
+        """Draw what the steps emitted, from streams that begin with `name`."""
+        depth = turn.depth
         clean_tokens, accepted = total.clean * self.batch, [0] * depth
         for group, (requests, survival) in enumerate(self._groups()):
-            counts = self._accepted(total.steps * requests, survival[:depth], (*name, group))
+            drafts = total.steps * requests
+            counts = self._accepted(drafts, survival[:depth], (*name, group))
             accepted = [a + b for a, b in zip(accepted, counts, strict=True)]
             if depth and total.clean:
                 # Which of the drafts were in clean steps is as it comes.
-                lengths = [
-                    a - b for a, b in zip((total.steps * requests, *counts), (*counts, 0), strict=True)
-                ]
+                lengths = [a - b for a, b in zip((drafts, *counts), (*counts, 0), strict=True)]
                 rng = self._streams(*name, group, depth)
                 clean = rng.multivariate_hypergeometric(lengths, total.clean * requests, method="marginals")
                 clean_tokens += int(clean @ np.arange(depth + 1))
-        tokens = total.steps * self.batch + sum(accepted)
-        ledger, context = self._engine.ledger, self._engine.phase.context
-        ledger.accept(depth, accepted)
-        ledger.add(
+        self._engine.ledger.accept(depth, accepted)
+        self._engine.count(
+            turn,
             Stretch(
                 depth,
                 self.batch,
-                context,
+                self._engine.phase.context,
                 total.steps,
                 total.clean,
-                total.seconds,
-                total.clean_seconds,
-                tokens,
+                total.steps * total.each,
+                total.clean * total.each,
+                total.steps * self.batch + sum(accepted),
                 clean_tokens,
-            )
+            ),
         )
 
     def _accepted(self, drafts: int, survival: Sequence[float], name: tuple[int, ...]) -> list[int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specpilot.replay.counting import Ledger
+from specpilot.estimate.counters import Counters, TrialCount
+from specpilot.replay.alternate import Alternation
+from specpilot.replay.counting import Ledger, Stretch
 from specpilot.replay.explorer import Explorer
 from specpilot.replay.truth import Truth
 from specpilot.replay.world import Phase
@@ -21,11 +23,12 @@ class ScheduleRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The next steps: their depth, whether they explore, how many at most, their mean time in seconds."""
+    """The next steps: their depth, why it is that, how many at most, their mean time in seconds."""
 
     depth: int
     index: int
     explores: bool
+    compared: bool  # under a trial, at a batch where its two schedules differ
     most: float
     mean: float
 
@@ -45,18 +48,23 @@ class Engine:
         self._index = {k: i for i, k in enumerate(truth.depths)}
         self._ahead = 0.0  # seconds by which the last step ended after its window
         self._lead, self._depth = 0, -1  # equal steps up to now, and their depth
-        self.schedule = Schedule(0, ())
+        self.schedule = self._against = Schedule(0, ())
+        self.trial: Alternation | None = None
         self.phase: Phase
 
     def put(self, schedule: Schedule) -> None:
         """Run `schedule` from now on. Raises ScheduleRefused."""
-        wanted = {step.tokens for step in schedule.steps}
+        trial = schedule.trial
+        wanted = {step.tokens for step in (*schedule.steps, *(trial.against if trial else ()))}
         if schedule.exploration.price > 0:
             wanted.add(schedule.exploration.tokens)
         if not schedule.steps or not wanted <= self._index.keys():
             raise ScheduleRefused(
                 f"asked for the depths {sorted(wanted)} where only {list(self.truth.depths)} can be drafted"
             )
+        if schedule != self.schedule:
+            self.trial = Alternation(trial) if trial is not None else None
+            self._against = Schedule(0, trial.against) if trial is not None else schedule
         self.schedule = schedule
 
     def begin(self, phase: Phase) -> None:
@@ -74,16 +82,22 @@ class Engine:
 
     def turn(self, batch: int, factor: float) -> Turn:
         """What the next steps are, with `batch` requests running; `factor` is the window's."""
-        schedule = self.schedule
-        depth, x = schedule.tokens_at(batch), schedule.exploration
-        explores, most = self._explorer.stretch(x, x.tokens != depth and batch <= x.max_batch)
-        depth = x.tokens if explores else depth
+        depth, x = self.schedule.tokens_at(batch), self.schedule.exploration
+        explores = compared = False
+        if self.trial is not None:
+            old = self._against.tokens_at(batch)
+            compared = self.trial.running and old != depth
+            depth, most = self.trial.stretch(depth, old)
+        else:
+            explores, most = self._explorer.stretch(x, x.tokens != depth and batch <= x.max_batch)
+            depth = x.tokens if explores else depth
         index = self._index[depth]
-        return Turn(depth, index, explores, most, float(self._mean[index, batch - 1]) * factor)
+        return Turn(depth, index, explores, compared, most, float(self._mean[index, batch - 1]) * factor)
 
     def took(self, turn: Turn, batch: int, steps: int) -> int:
         """Account for `steps` of a turn; returns how many of them, the last ones, were clean."""
-        self._explorer.took(self.schedule.exploration, turn.explores, steps)
+        if self.trial is None:  # it pauses meanwhile
+            self._explorer.took(self.schedule.exploration, turn.explores, steps)
         self.ledger.explored, self.ledger.share = self._explorer.explored, self._explorer.share
         self.earned += steps * batch * self._lengths[turn.index]
         self.could += steps * self._mean[turn.index, batch - 1] * self._best[batch - 1]
@@ -96,6 +110,19 @@ class Engine:
     def unclean(self, turn: Turn) -> int:
         """How many of a turn's first steps are not clean."""
         return max(NEIGHBOURS - self._lead, 0) if turn.depth == self._depth else NEIGHBOURS
+
+    def count(self, turn: Turn, it: Stretch) -> None:
+        """What the steps of a turn did."""
+        self.ledger.add(it)
+        if turn.compared and self.trial is not None:
+            self.trial.took(it)
+
+    def counters(self, now: float, running: int, waiting: int) -> Counters:
+        """What a scrape at `now` shows."""
+        trial = TrialCount()
+        if self.trial is not None:
+            trial = TrialCount(self.schedule.generation, self.trial.pairs, self.trial.running)
+        return self.ledger.counters(now, self.schedule.generation, trial, running, waiting)
 
     def start_after_last(self, seconds: float) -> float:
         """How much of a window of `seconds` is left once the step in flight at its start has ended."""

@@ -123,8 +123,7 @@ class _Stage:
             running, waiting = self._queue.running, self._queue.waiting
         else:
             running, waiting = (self._crowd.batch if self._crowd else 0), 0
-        generation = self._engine.schedule.generation
-        counters = self._engine.ledger.counters(at, generation, running, waiting)
+        counters = self._engine.counters(at, running, waiting)
         self._put(policy.look(counters, at))
 
     def _load(self, phase: Phase, index: int) -> None:

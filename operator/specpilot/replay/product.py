@@ -20,6 +20,7 @@ class Options:
     minimum_gain: float = 0.0
     dwell: float = 120.0  # seconds
     exploration_price: float = 0.005
+    prove: bool = True
 
 
 @dataclass(slots=True)
@@ -41,6 +42,7 @@ class Product:
             options.dwell,
             setup.interval,
             options.exploration_price,
+            prove=options.prove,
         )
         schedule = first_schedule(setup.profile, to)
         self._points, self._settings = setup.profile, replace(to, in_force=schedule)
