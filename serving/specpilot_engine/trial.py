@@ -18,6 +18,7 @@ from typing import Any
 from specpilot_engine.protocol import Pairs, Trial
 
 LEAST_CLEAN = 3  # clean steps of a slice that can be compared
+PATIENCE = 4  # times the steps that a slice should have: where requests come and go, few steps are clean
 BATCH_RANGE = 1.25  # slices whose mean batches differ by more are not
 LEAST_PAIRS = 5  # before a trial ends by being clear: fewer say little about their own noise
 
@@ -74,12 +75,9 @@ class TrialRun:
     pairs: Pairs = field(default_factory=Pairs)
     tried: int = 0
     running: bool = True
-    _left: int = 0
-    _slices: list[Slice] = field(default_factory=list)  # those whose pair is not closed, oldest first
-
-    def __post_init__(self) -> None:
-        self._left = self.trial.slice
-        self._slices.append(Slice(0))
+    _scheduled: int = 0  # steps of the present slice
+    # Those whose pair is not closed, oldest first.
+    _slices: list[Slice] = field(default_factory=lambda: [Slice(0)])
 
     @property
     def new_runs(self) -> bool:
@@ -93,14 +91,14 @@ class TrialRun:
 
         Steps at which they do not differ pass without being counted.
         """
-        if not self.running:
-            return self._slices[-1]
-        if differs:
-            if self._left == 0:
-                self._left = self.trial.slice
-                self._slices.append(Slice(self._slices[-1].number + 1))
-            self._left -= 1
-        return self._slices[-1]
+        present, wanted = self._slices[-1], self.trial.slice
+        if self.running and differs:
+            if present.steps >= wanted or self._scheduled >= PATIENCE * wanted:
+                present = Slice(present.number + 1)
+                self._slices.append(present)
+                self._scheduled = 0
+            self._scheduled += 1
+        return present
 
     def landed(self, of: Slice) -> None:
         """A step's results came in, clean or not. Steps land in order, so earlier slices are complete."""

@@ -62,13 +62,25 @@ def test_the_order_turns_with_every_pair():
     assert [Slice(i).new for i in range(8)] == [True, False, False, True, True, False, False, True]
 
 
-def test_each_schedule_has_slices_of_as_many_steps():
-    run = TrialRun(TRIAL, 7)
-    arms = []
-    for _ in range(4 * TRIAL.slice):
-        run.next(True)
-        arms.append(run.new_runs)
-    assert arms == [True] * 6 + [False] * 12 + [True] * 6
+def arms(run: TrialRun, steps: int, clean: int) -> str:
+    """Which schedule each step runs where every so manieth is clean: n new, o old."""
+    text = ""
+    for i in range(steps):
+        of = run.next(True)
+        text += "n" if run.new_runs else "o"
+        if i % clean == 0:
+            of.add(8, 16, 0.01)
+        run.landed(of)
+    return text
+
+
+def test_each_schedule_has_slices_of_as_many_clean_steps():
+    assert arms(TrialRun(TRIAL, 7), 24, 1) == 6 * "n" + 12 * "o" + 6 * "n"
+    assert arms(TrialRun(TRIAL, 7), 72, 3) == 16 * "n" + 36 * "o" + 18 * "n" + 2 * "n"
+
+
+def test_a_slice_without_clean_steps_ends_all_the_same():
+    assert arms(TrialRun(TRIAL, 7), 96, 1000) == 24 * "n" + 48 * "o" + 24 * "n"
 
 
 def test_steps_at_which_the_two_do_not_differ_do_not_count():
@@ -121,7 +133,7 @@ def test_results_that_come_late_belong_to_the_slice_they_were_scheduled_in():
     """As under asynchronous scheduling, where one step is scheduled before the last one's results."""
     run = TrialRun(Trial(TRIAL.against, 6, 200), 7)
     waiting = None
-    for _ in range(6 * 24):
+    for _ in range(7 * 24):
         of, new = run.next(True), run.new_runs
         if waiting is not None:
             waiting[0].add(8, 160 if waiting[1] else 80, 1.0)

@@ -29,7 +29,7 @@ class Replica:
     bias: Bias
     engine: Engine = field(init=False)
     generation: int = 0
-    pairs: Pairs = Pairs()
+    pairs: Pairs = field(default_factory=Pairs)
     running: bool = False
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ def play(
     profile: Sequence[ProfilePoint] = (),
     seed: int = 0,
     replicas: int = 1,
-    bias: Bias = lambda new, old: 0.0,
+    bias: Bias = lambda *_: 0.0,
     schedule: Schedule | None = None,
     **settings: Any,
 ) -> Proved:

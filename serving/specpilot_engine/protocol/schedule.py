@@ -44,7 +44,7 @@ class Exploration:
 class Trial:
     """The schedule before, with which the new one alternates until their goodput is told apart.
 
-    Where the two differ, slices of `slice` steps come in pairs, one of each schedule, and at most
+    Where the two differ, slices of `slice` clean steps come in pairs, one of each schedule, and at most
     `pairs` pairs are tried; after that, or as soon as it is clear which is better, the engine goes on with
     the winner, the one before if none is.
     """

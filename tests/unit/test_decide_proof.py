@@ -1,0 +1,121 @@
+"""Whether a trial bore a change out: errors stay within their chance, and real differences are seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specpilot.decide.proof import Answer, Proof, extent, weigh
+from specpilot.estimate import constants as c
+from specpilot.estimate.counters import TrialCount
+from specpilot_engine.protocol import Pairs
+
+STEP_NOISE = 0.15  # of one step's time, as in the lab
+
+
+def counts(*ratios: list[float], running: bool = True) -> list[TrialCount]:
+    """One replica for each list of log ratios."""
+    return [TrialCount(7, Pairs(len(r), sum(r), sum(x * x for x in r)), running) for r in ratios]
+
+
+def answers(gain: float, batch: float, seed: int, pairs: int, replicas: int = 1) -> Iterator[Proof]:
+    """What is answered after each further pair of every replica, until the last may have no more."""
+    rng = np.random.default_rng(seed)
+    steps, _ = extent(batch, gain, 0.02, STEP_NOISE, 1)
+    noise = math.sqrt(2 * (c.LENGTH_NOISE**2 / batch + STEP_NOISE**2) / (steps - 2) + 0.01**2)
+    ratios = rng.normal(math.log1p(gain), noise, (pairs, replicas))
+    for n in range(1, pairs + 1):
+        yield weigh(counts(*ratios[:n].T.tolist(), running=n < pairs))
+
+
+def verdict(gain: float, batch: float, seed: int, pairs: int, replicas: int = 1) -> Proof:
+    return next(p for p in answers(gain, batch, seed, pairs, replicas) if p.answer is not Answer.GO_ON)
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_without_a_difference_hardly_anything_is_kept_however_often_it_is_looked_at(replicas: int) -> None:
+    """The chance is 5% for both sides together; 200 runs of 120 looks each."""
+    found = [verdict(0.0, 16, seed, 120, replicas).answer for seed in range(200)]
+    assert found.count(Answer.KEEP) + found.count(Answer.UNDO) <= 10
+    assert found.count(Answer.INCONCLUSIVE) >= 190
+
+
+@pytest.mark.parametrize("batch", [1, 4, 16, 64])
+def test_five_percent_are_told_within_the_pairs_that_they_get(batch: float) -> None:
+    _, pairs = extent(batch, math.log(1.05), 0.01, STEP_NOISE, 1)
+    found = [verdict(0.05, batch, seed, pairs).answer for seed in range(30)]
+    assert found.count(Answer.KEEP) >= 24
+    assert Answer.UNDO not in found
+
+
+@pytest.mark.parametrize(("gain", "answer"), [(0.5, Answer.KEEP), (-0.1, Answer.UNDO), (-0.5, Answer.UNDO)])
+@pytest.mark.parametrize("batch", [1, 16])
+def test_a_large_difference_takes_few_pairs(gain: float, answer: Answer, batch: float) -> None:
+    for seed in range(10):
+        proof = verdict(gain, batch, seed, 500)
+        assert proof.answer is answer
+        assert proof.pairs.count <= (100 if abs(gain) < 0.2 else 14)
+
+
+def test_the_measured_gain_lies_in_its_interval_and_the_truth_too() -> None:
+    missed = 0
+    for seed in range(100):
+        measured = verdict(0.08, 16, seed, 400).measured
+        assert measured is not None
+        assert measured.low < measured.gain < measured.high
+        missed += not measured.low < 0.08 < measured.high
+    assert missed <= 5
+
+
+def test_replicas_are_weighed_together() -> None:
+    rng = np.random.default_rng(1)
+    each = rng.normal(0.05, 0.1, (8, 10)).tolist()
+    assert all(weigh(counts(one)).answer is Answer.GO_ON for one in each)
+    assert weigh(counts(*each)).answer is Answer.KEEP
+
+
+def test_it_goes_on_while_an_engine_does_and_nothing_is_clear() -> None:
+    unclear = [0.1, -0.1] * 6
+    assert weigh([]).answer is Answer.GO_ON
+    assert weigh(counts(unclear, unclear)).answer is Answer.GO_ON
+    assert weigh(counts(unclear, running=False) + counts(unclear)).answer is Answer.GO_ON
+    assert weigh(counts(unclear, running=False)).answer is Answer.INCONCLUSIVE
+    assert weigh(counts([0.1, -0.1], running=False)).answer is Answer.UNMEASURED
+    assert weigh(counts([], running=False)).measured is None
+
+
+@given(
+    st.floats(1, 512),
+    st.floats(-2, 2),
+    st.floats(0.0005, 2),
+    st.floats(0.01, 1),
+    st.integers(0, 100),
+)
+def test_a_trial_is_bounded(batch: float, gain: float, seconds: float, noise: float, replicas: int) -> None:
+    steps, pairs = extent(batch, gain, seconds, noise, replicas)
+    assert c.TRIAL_SLICE[0] <= steps <= c.TRIAL_SLICE[1]
+    assert c.TRIAL_PAIRS[0] <= pairs <= c.TRIAL_PAIRS[1]
+    long = pairs > c.TRIAL_PAIRS[0]
+    assert not long or (pairs - 1) * 2 * steps * seconds <= c.TRIAL_SECONDS * (1 + 1e-9)
+
+
+def test_a_large_gain_gets_few_pairs_and_a_fleet_shares_them() -> None:
+    _, few = extent(16, math.log(1.5), 0.02, STEP_NOISE, 1)
+    _, many = extent(16, math.log(1.03), 0.02, STEP_NOISE, 1)
+    _, shared = extent(16, math.log(1.03), 0.02, STEP_NOISE, 8)
+    assert few == 12
+    assert many > 300
+    assert shared == pytest.approx(many / 8, abs=1)
+
+
+def test_the_sentence_has_the_numbers() -> None:
+    measured = Proof(Answer.UNDO, Pairs(20, -1.0, 0.06)).measured
+    assert measured is not None
+    text = str(measured)
+    assert text.startswith("4.9% less goodput measured (-")
+    assert text.endswith(", 20 pairs of slices)")

@@ -1,0 +1,207 @@
+"""Changes that begin as trials: kept, undone, not tried again, given up; and what a restart makes of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.unit.test_decide_tuner import CODE, FIGURE_3, FIGURE_DEPTHS, HOPELESS
+from tests.unit.trial_world import Proved, play
+from tests.unit.tuner_world import Phase
+
+from specpilot.api.vocabulary import Reason
+from specpilot.decide.memory import Memory, Undone, materially_differs
+from specpilot.decide.settings import Settings
+from specpilot.decide.tuner import Decision, tune
+from specpilot.estimate.counters import Cell, TrialCount
+from specpilot.estimate.windows import Window
+from specpilot_engine.protocol import Pairs, Schedule, Step, Trial
+
+CODE_16 = Phase(600, 16, CODE)
+SMALL = Schedule(1, (Step(256, 1),))
+VERDICTS = (Reason.GAIN_CONFIRMED, Reason.CHANGE_UNDONE, Reason.GAIN_INCONCLUSIVE)
+
+
+def trials(run: Proved) -> list[Decision]:
+    return [d for d in run.decisions if d.trial is not None]
+
+
+def verdicts(run: Proved) -> list[Decision]:
+    return [d for d in run.decisions if d.reason in VERDICTS]
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+def test_a_better_schedule_is_tried_and_kept(replicas: int) -> None:
+    run = play(FIGURE_3, [CODE_16], FIGURE_3.profile(), schedule=SMALL, replicas=replicas)
+    first, verdict = trials(run)[0], verdicts(run)[0]
+    assert first.reason is Reason.BETTER_SCHEDULE
+    assert first.trial is not None
+    assert first.trial.against == SMALL.steps
+    assert (verdict.reason, verdict.steps, verdict.steps_changed) == (
+        Reason.GAIN_CONFIRMED,
+        first.steps,
+        False,
+    )
+    assert verdict.predicted_gain == pytest.approx(first.predicted_gain)
+    truth = FIGURE_3.goodput(run.ticks[-1][1], CODE_16) / FIGURE_3.goodput(1, CODE_16) - 1
+    assert verdict.measured is not None
+    assert verdict.measured.low < truth < verdict.measured.high
+    assert "more goodput measured" in verdict.message
+    assert run.schedules[-1].trial is None
+    assert run.share > 0.97
+
+
+def test_while_it_is_tried_nothing_else_is_proposed() -> None:
+    run = play(FIGURE_3, [CODE_16], schedule=SMALL, minimum_gain=0.0)
+    open_trial = False
+    for _, _, decision in run.ticks:
+        if open_trial and not decision.settled:
+            assert (decision.change, decision.reason) == (False, Reason.VERIFYING)
+        open_trial = decision.trial is not None or (open_trial and not decision.settled)
+
+
+def test_a_change_that_loses_is_undone_and_not_tried_again() -> None:
+    """Something that neither acceptance nor step times show makes every deeper draft lose a tenth."""
+    phase = Phase(1800, 16, CODE)
+    run = play(
+        FIGURE_3, [phase], FIGURE_3.profile(), schedule=SMALL, bias=lambda new, old: -0.5 * (new > old)
+    )
+    first, verdict = trials(run)[0], verdicts(run)[0]
+    assert verdict.reason is Reason.CHANGE_UNDONE
+    assert (verdict.steps, verdict.steps_changed) == (SMALL.steps, True)
+    assert verdict.measured is not None
+    assert verdict.measured.high < 0 < (verdict.predicted_gain or 0)
+    tried = [Schedule(0, d.steps).tokens_at(16) for d in trials(run)]
+    assert len(tried) == len(set(tried))  # each depth once in half an hour
+    assert tried[0] == Schedule(0, first.steps).tokens_at(16)
+    assert run.ticks[-1][1] == 1
+
+
+def test_what_cannot_be_told_apart_goes_back_to_the_old() -> None:
+    def even(new: int, old: int) -> float:
+        return -math.log(FIGURE_3.goodput(new, CODE_16) / FIGURE_3.goodput(old, CODE_16))
+
+    run = play(FIGURE_3, [replace(CODE_16, seconds=1500)], FIGURE_3.profile(), 3, schedule=SMALL, bias=even)
+    verdict = verdicts(run)[0]
+    assert (verdict.reason, verdict.steps) == (Reason.GAIN_INCONCLUSIVE, SMALL.steps)
+    assert "not told from none, so undone" in verdict.message
+    assert run.memories[-1].undone
+
+
+def test_a_shift_makes_an_undone_change_possible_again() -> None:
+    lost = {"now": True}
+    phases = [CODE_16, Phase(300, 16, HOPELESS), Phase(600, 16, CODE)]
+
+    def bias(new: int, old: int) -> float:
+        return -0.5 if lost["now"] and new > old else 0.0
+
+    first = play(FIGURE_3, phases[:1], FIGURE_3.profile(), schedule=SMALL, bias=bias)
+    assert first.ticks[-1][1] == 1
+    lost["now"] = True
+    run = play(FIGURE_3, phases, FIGURE_3.profile(), schedule=SMALL, bias=bias)
+    again = [d for t, _, d in run.ticks if d.trial is not None and t - 1e6 > 900]
+    assert again
+
+
+def test_a_change_away_from_the_load_begins_no_trial() -> None:
+    run = play(FIGURE_3, [CODE_16], FIGURE_3.profile(0.12, 1))
+    elsewhere = [d for d in run.decisions if "does not run now" in d.message]
+    assert elsewhere
+    assert all(d.trial is None for d in elsewhere)
+
+
+def on_trial(pairs: Pairs, running: bool = True) -> tuple[Settings, list[TrialCount]]:
+    trial = Trial((Step(256, 1),), 8, 60)
+    schedule = Schedule(9, (Step(256, 3),), trial=trial)
+    settings = Settings(FIGURE_DEPTHS, 256, schedule, interval=15.0, prove=True)
+    return settings, [TrialCount(9, pairs, running)]
+
+
+def window(batch: int, start: float = 0.0) -> Window:
+    cells = {
+        (k, batch): Cell(100, 100 * FIGURE_3.seconds(k, batch), 100 * batch, 250 * batch) for k in (1, 3)
+    }
+    return Window(
+        "pod-1", start, start + 15, cells, (100.0 * batch,) * 3, (70.0 * batch, 50.0 * batch, 30.0 * batch)
+    )
+
+
+def test_an_operator_that_comes_back_goes_on_with_the_trial() -> None:
+    """It finds a schedule on trial, and at first nothing else."""
+    settings, counts = on_trial(Pairs(4, 0.1, 0.01))
+    memory, decision = tune(Memory(), [], [], settings, 1e6)
+    assert not decision.change
+    assert memory.trial is not None
+    assert memory.trial.generation == 9
+    memory, decision = tune(memory, [window(16)], [], settings, 1e6 + 15, counts)
+    assert (decision.change, decision.reason) == (False, Reason.VERIFYING)
+    settings, counts = on_trial(Pairs(12, 2.4, 0.49))
+    memory, decision = tune(memory, [window(16)], [], settings, 1e6 + 30, counts)
+    assert (decision.reason, decision.steps, decision.settled) == (
+        Reason.GAIN_CONFIRMED,
+        settings.in_force.steps,
+        True,
+    )
+
+
+def test_without_traffic_a_trial_waits() -> None:
+    settings, counts = on_trial(Pairs(12, 2.4, 0.49), running=False)
+    memory, decision = tune(Memory(), [], [], settings, 1e6, counts)
+    again, later = tune(memory, [], [], settings, 1e6 + 3600, counts)
+    assert (decision.change, later.change, again) == (False, False, memory)
+
+
+def test_counts_of_another_generation_say_nothing() -> None:
+    settings, _ = on_trial(Pairs())
+    _, decision = tune(
+        Memory(), [window(16)], [], settings, 1e6, [TrialCount(8, Pairs(12, 2.4, 0.49), False)]
+    )
+    assert decision.reason is Reason.VERIFYING
+
+
+def test_when_the_load_of_a_trial_is_gone_the_change_stays_unproved() -> None:
+    settings, counts = on_trial(Pairs(2, 0.1, 0.01))
+    schedule = replace(settings.in_force, steps=(Step(16, 3), Step(256, 1)))
+    settings = replace(settings, in_force=schedule, minimum_gain=9.0)
+    _, decision = tune(Memory(), [window(64)], [], settings, 1e6, counts)
+    assert (decision.change, decision.settled, decision.reason) == (True, True, Reason.LOAD_SHIFT)
+    assert decision.steps == schedule.steps
+    assert "kept as estimated, unproved" in decision.message
+
+
+@pytest.mark.parametrize("counts", [[], [TrialCount(9, Pairs(2, 0.1, 0.01), False)]])
+def test_what_cannot_be_measured_is_kept_as_estimated(counts: list[TrialCount]) -> None:
+    settings = replace(on_trial(Pairs())[0], minimum_gain=9.0)
+    memory, decision = tune(Memory(), [window(16)], [], settings, 1e6, counts)
+    if not counts:
+        assert decision.reason is Reason.VERIFYING
+        _, decision = tune(memory, [window(16)], [], settings, 1e6 + 120, counts)
+    assert (decision.reason, decision.steps) == (Reason.GAIN_INCONCLUSIVE, settings.in_force.steps)
+
+
+def test_the_memory_of_trials_survives_and_older_memories_load() -> None:
+    undone = (Undone(16.0, 3, 5, 0.1, 0.2, 1e6),)
+    settings, _ = on_trial(Pairs())
+    memory, _ = tune(Memory(undone=undone), [], [], settings, 1e6)
+    back = Memory.from_json(memory.to_json())
+    assert (back.undone, back.note) == (undone, "")
+    assert back.trial is not None
+    assert (back.trial.generation, back.trial.at) == (9, 1e6)
+    assert not materially_differs(back, memory)
+    assert materially_differs(replace(memory, undone=()), memory)
+    older = (
+        memory.to_json()
+        .replace('"trial":[9,1000000.0,null],', "")
+        .replace('"undone":[[16.0,3,5,0.1,0.2,1000000.0]],', "")
+    )
+    assert "undone" not in older
+    assert (Memory.from_json(older).undone, Memory.from_json(older).note) == ((), "")
+
+
+def test_trials_cost_little() -> None:
+    """Against the same world with changes taken at once."""
+    phases = [Phase(600, 64, CODE), Phase(300, 64, HOPELESS), Phase(300, 64, CODE)]
+    shares = [play(FIGURE_3, phases, FIGURE_3.profile(), seed).share for seed in range(2)]
+    assert np.mean(shares) >= 0.95
