@@ -64,20 +64,29 @@ def cost_table(curve: Curve, sizes: range, graph_limit: int | None = None) -> li
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to verify: `rows` draft rows, and the goodput of 0, 1, … rows in tokens per second.
+    """What to verify: `rows` draft rows; tokens and seconds of a step with 0, 1, … of them.
 
     `order` names the request of each slot, the slot most likely to survive first.
     """
 
     rows: int
-    goodput: Sequence[float]
+    tokens: Sequence[float]
+    seconds: Sequence[float]
     order: Sequence[int]
     requests: int
 
     @property
     def gain(self) -> float:
         """How much more goodput than verifying every row: 0.5 is half as much again."""
-        return self.goodput[self.rows] / self.goodput[-1] - 1.0
+        return self.goodput(self.rows) / self.goodput(-1) - 1.0
+
+    def goodput(self, rows: int) -> float:
+        """Tokens per second."""
+        return self.tokens[rows] / self.seconds[rows]
+
+    def cost(self, rows: int, usual: int) -> float:
+        """Lost by one step with `rows` rows among steps with `usual` rows, in the tokens of one of these."""
+        return self.seconds[rows] / self.seconds[usual] - self.tokens[rows] / self.tokens[usual]
 
     def kept(self, rows: int) -> list[int]:
         """How many slots of each request the best `rows` of all are. They are the first ones of each."""
@@ -100,10 +109,11 @@ def choose(
         for request, draft in enumerate(survival)
         for slot, survived in enumerate(draft)
     )
-    tokens = accumulate((-negative for negative, _, _ in slots), initial=float(len(survival)))
-    goodput = [n / (draft_seconds + seconds) for n, seconds in zip(tokens, verify_seconds, strict=True)]
+    tokens = list(accumulate((-negative for negative, _, _ in slots), initial=float(len(survival))))
+    seconds = [draft_seconds + verify for verify in verify_seconds]
+    goodput = [n / s for n, s in zip(tokens, seconds, strict=True)]
     rows = max(range(len(goodput)), key=goodput.__getitem__)
-    return Choice(rows, goodput, [request for _, _, request in slots], len(survival))
+    return Choice(rows, tokens, seconds, [request for _, _, request in slots], len(survival))
 
 
 class _Record:

@@ -101,19 +101,21 @@ class Trimmer:
 
     def _probe(self, price: float, choice: Choice) -> bool:
         price = max(price, min(PROBE_PRICE, PROBE_SHARE * self._gain))
-        return self._looks.step(Exploration(price, cost=1.0 - 1.0 / (1.0 + choice.gain)), True, _always)
+        return self._looks.step(
+            Exploration(price, cost=max(choice.cost(-1, choice.rows), 0.0)), True, _always
+        )
 
     def _look(self, price: float, choice: Choice, tokens: int, batch: int) -> int | None:
         """Draft rows to verify in order to learn what they cost; None: verify all."""
-        most = len(choice.goodput) - 1
+        most = len(choice.order)
         target = self._target
         if target is None:
             # What was timed longest ago; an unknown number of rows is believed to cost nothing to try.
             target = min((0, most // 2), key=lambda rows: self._times.last(tokens, batch, batch + rows))
         target = min(target, most)
         known = self._times.last(tokens, batch, batch + target)
-        cost = 1.0 - choice.goodput[target] / choice.goodput[-1] if known else 0.0
-        looks = self._looks.step(Exploration(price, cost=max(cost, 0.0)), True, _always)
+        cost = max(choice.cost(target, most), 0.0) if known else 0.0
+        looks = self._looks.step(Exploration(price, cost=cost), True, _always)
         self._target = target if looks else None
         return self._target
 

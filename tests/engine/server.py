@@ -21,6 +21,7 @@ from specpilot_engine.protocol import Schedule
 ROOT = Path(__file__).parents[2]
 MAX_TOKENS, MAX_SEQS, MAX_LEN = 5, 16, 2048
 START_SECONDS = 240.0
+SMALL = models.Shape(hidden=512, layers=8)
 
 Series = dict[tuple[str, ...], float]
 
@@ -89,9 +90,11 @@ def prompt(seed: int, length: int = 16) -> list[int]:
 
 
 @contextmanager
-def serving(folder: Path, scheduler: str, path: str = "serving") -> Iterator[Server]:
+def serving(
+    folder: Path, scheduler: str, path: str = "serving", shape: models.Shape = SMALL
+) -> Iterator[Server]:
     """vLLM with `--scheduler-cls scheduler` ("": vLLM's own), its depth schedule 5 at every batch."""
-    environment, tiny = vllm.provide(), models.provide(models.Shape(hidden=512, layers=8))
+    environment, tiny = vllm.provide(), models.provide(shape)
     port, own = free_port(), free_port()
     speculative = {
         "method": "draft_model",

@@ -36,7 +36,7 @@ def test_no_other_way_of_cutting_gives_more_tokens_per_second(accepted, draft_se
     kept = choice.kept(choice.rows)
     got = len(survival) + sum(sum(row[:n]) for row, n in zip(survival, kept, strict=True))
     assert got / (draft_seconds + seconds[choice.rows]) == pytest.approx(best)
-    assert choice.goodput[choice.rows] == pytest.approx(best)
+    assert choice.goodput(choice.rows) == pytest.approx(best)
     assert choice.gain >= 0.0
 
 
@@ -47,6 +47,8 @@ def test_free_rows_are_all_verified_and_rows_that_cost_their_share_are_cut():
     costly = choose(survival, 0.0, [1.0, 1.25, 1.5, 1.75, 2.0])
     assert (costly.rows, costly.kept(2)) == (2, [2, 0])
     assert costly.gain == pytest.approx((3.7 / 1.5) / (4.1 / 2.0) - 1)
+    # One whole step among such: in its 2 s there would have been 2 / 1.5 of 3.7 tokens, not 4.1.
+    assert costly.cost(4, 2) == pytest.approx((3.7 * 2 / 1.5 - 4.1) / 3.7)
 
 
 def test_hopeless_drafts_are_cut_altogether():

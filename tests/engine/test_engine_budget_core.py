@@ -1,0 +1,144 @@
+"""The row budget inside vLLM's own engine core, of the version that runs here and of the newest.
+
+Only the model's execution is replaced, by a device whose step times and survival are known exactly.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.setup import models, vllm
+
+from specpilot_engine import protocol
+
+HERE = Path(__file__).parent
+DEPTH, GOOD = 5, 0.9
+
+
+def drive(version: str, pipelined: bool) -> dict[str, Any]:
+    """The script's reports by scenario."""
+    environment = vllm.provide()
+    tiny = models.provide(models.Shape(hidden=512, layers=8))
+    path = [str(HERE.parents[1] / "serving")]
+    if version == vllm.NEWEST:
+        path.insert(0, str(vllm.provide_newest()))
+    done = subprocess.run(
+        [environment.python, HERE / "budget_script.py", tiny.target, tiny.draft, str(int(pipelined))],
+        # The newest version's wheel is for GPUs: it has to be told that there is none.
+        env={**os.environ, **vllm.ENVIRONMENT, "PYTHONPATH": ":".join(path), "VLLM_TARGET_DEVICE": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    sys.stderr.write(done.stderr[-5000:])
+    assert done.returncode == 0
+    reports: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert {report["vllm"] for report in reports.values()} == {version}
+    assert [report["state"]["live"] for report in reports.values()] == [True] * len(reports)
+    return reports
+
+
+@pytest.fixture(scope="module", params=[vllm.VERSION, vllm.NEWEST])
+def reports(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return drive(request.param, pipelined=False)
+
+
+def goodput(part: dict[str, Any]) -> float:
+    return part["emitted"] / part["seconds"]
+
+
+def series(report: dict[str, Any], name: str) -> tuple[float, str]:
+    """Value and reason of one series."""
+    families = text_string_to_metric_families(report["metrics"])
+    (found,) = (s for f in families for s in f.samples if s.name == name)
+    return found.value, found.labels.get("reason", "")
+
+
+def test_without_a_budget_every_draft_is_verified_whole(reports):
+    plain = reports["hopeless"]["parts"][0]
+    assert set(plain["rows"][1:]) == {4 * (1 + DEPTH)}
+
+
+def test_hopeless_drafts_are_left_out_within_a_few_looks_and_goodput_doubles(reports):
+    plain, early, late = reports["hopeless"]["parts"]
+    assert early["rows"][100:].count(4) > 85
+    assert goodput(late) > 2 * goodput(plain)
+    # Of what can be had while the drafter goes on drafting, only the price of probes is lost.
+    assert goodput(late) > 0.975 * 4 / 0.0165
+
+
+def test_it_still_looks_whether_drafts_have_turned_good(reports):
+    rows = reports["hopeless"]["parts"][2]["rows"]
+    whole = [i for i, n in enumerate(rows) if n == 4 * (1 + DEPTH)]
+    assert 0.01 * len(rows) < len(whole) < 0.03 * len(rows)
+    assert max(b - a for a, b in pairwise(whole)) < 300
+
+
+def test_drafts_that_turn_good_are_verified_again_and_the_budget_steps_back(reports):
+    _, turning, after = reports["recovering"]["parts"]
+    assert sum(turning["rows"][-40:]) > 0.9 * 40 * 4 * (1 + DEPTH)
+    assert set(after["rows"][:50]) == {4 * (1 + DEPTH)}
+    assert reports["recovering"]["cutting"] is False
+
+
+def test_rows_go_to_the_requests_whose_drafts_survive(reports):
+    good = bad = 0
+    for part in reports["mixed"]["parts"][2:]:
+        for drafts in part["drafts"][60:240]:
+            good += sum(drafts[::2])
+            bad += sum(drafts[1::2])
+    assert good > 5 * bad
+
+
+def test_survival_for_the_operator_is_that_of_all_requests_not_of_those_that_were_verified(reports):
+    truth = [0.5 * GOOD**j for j in range(1, DEPTH + 1)]
+    drafted, accepted, verified = [0] * DEPTH, [0] * DEPTH, [0] * DEPTH
+    for part in reports["mixed"]["parts"]:
+        for j in range(DEPTH):
+            drafted[j] += part["drafted"][j]
+            accepted[j] += part["accepted"][j]
+            verified[j] += sum(length > j for drafts in part["drafts"] for length in drafts)
+    assert [a / d for a, d in zip(accepted, drafted, strict=True)] == pytest.approx(truth, abs=0.05)
+    assert verified[0] > 1.5 * drafted[0]  # many more were verified, of the good requests mostly
+
+
+@pytest.mark.parametrize("scenario", ["hopeless", "mixed", "recovering", "exploring"])
+def test_times_are_those_of_whole_steps_at_their_depth(reports, scenario):
+    samples = reports[scenario]["samples"]
+    assert len(samples) > 10
+    for _tokens, _batch, seconds, truth in samples:
+        assert seconds == pytest.approx(truth)
+
+
+def test_what_explores_another_depth_is_verified_whole(reports):
+    report = reports["exploring"]
+    drafts = report["parts"][0]["drafts"]
+    deep = [lengths for lengths in drafts if max(lengths, default=0) > 2]
+    assert len(deep) == report["explored"] > 10
+    assert {tuple(lengths) for lengths in deep} == {(5, 5, 5, 5)}
+    assert sum(tokens == 5 for tokens, *_ in report["samples"]) >= report["explored"] / 4
+
+
+def test_rows_are_accounted_for(reports):
+    report = reports["hopeless"]
+    drafted = sum(4 * DEPTH for part in report["parts"][1:] for _ in part["rows"])
+    verified, trimmed = (series(report, n)[0] for n in (protocol.M_ROWS_VERIFIED, protocol.M_ROWS_TRIMMED))
+    assert verified + trimmed == pytest.approx(drafted, abs=4 * DEPTH)
+    assert series(report, protocol.M_BUDGET) == (1.0, "")
+    assert series(report, protocol.M_PROBES)[0] >= 10
+
+
+@pytest.mark.parametrize("version", [vllm.VERSION, vllm.NEWEST])
+def test_an_asynchronous_engine_verifies_all_and_says_why(version):
+    reports = drive(version, pipelined=True)
+    for name, report in reports.items():
+        assert series(report, protocol.M_BUDGET) == (0.0, "vLLM schedules asynchronously")
+        drafts = [lengths for part in report["parts"] for lengths in part["drafts"]]
+        assert {len(set(lengths)) for lengths in drafts[5:-20] if lengths} <= {1, 2}, name
+    assert reports["hopeless"]["parts"][2]["rows"] == [4 * (1 + DEPTH)] * 1000
