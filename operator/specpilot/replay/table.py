@@ -68,13 +68,13 @@ def legend() -> Text:
     return Text.assemble(
         ("share", "bold"),
         (
-            "    of the oracle's tokens; in an open loop, its mean latency over this one's\n",
+            "    of the oracle's tokens; in an open loop, its latency over this one's\n",
             "dim",
         ),
         ("worst", "bold"),
         ("    the share of the phase, or of the world, that went worst\n", "dim"),
         ("settled", "bold"),
-        (f"  seconds from each phase's start until {SETTLED:.0%} of the oracle's rate; –: never", "dim"),
+        (f"  seconds into each phase until {SETTLED:.0%} of the oracle's rate; –: never", "dim"),
     )
 
 
