@@ -26,9 +26,10 @@ $(READY): pyproject.toml uv.lock
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python's venv module is missing: \
 	run apt-get install python3-venv (as root)" >&2; exit 1; }
 	@echo "specpilot: making the virtual environment" >&2
-	@test -x $(BIN)/python -a -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	@{ $(BIN)/pip install --quiet '$(UV)' && $(BIN)/uv sync --frozen --inexact --quiet; } || { echo "The \
-	virtual environment could not be filled: check the network and run make venv again" >&2; exit 1; }
+	@mkdir -p $(VENV) && { { test -x $(BIN)/python -a -x $(BIN)/pip || $(PYTHON) -m venv $(VENV); } \
+	&& $(BIN)/pip install --quiet '$(UV)' && $(BIN)/uv sync --frozen --inexact --quiet; } >$(VENV)/setup.log 2>&1 \
+	|| { echo "The virtual environment could not be filled, see $(VENV)/setup.log: check the network and the space on \
+	this disk, and run make venv again" >&2; exit 1; }
 	@touch $@
 
 lint: venv  ## formatting, lint, types, import contracts, generated files

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
+import resource
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -72,6 +75,10 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         (GOOD.replace("flash", "Flash_1"), "metadata.name"),
         (GOOD.replace("{name: flash}", "{name: flash, namespace: ../../x}"), "metadata.namespace"),
         (GOOD.replace("spec:", "tuning: {}\nspec:"), "tuning is not a field of this API"),
+        (
+            GOOD.replace("v0.33.0", "banana"),
+            "spec.engine.image has a tag that does not tell vLLM's version: set spec.engine.vllmVersion",
+        ),
         (GOOD + "  speculation: {}\n", "speculation stands twice in one place: remove one"),
         (GOOD + "  podTemplate: {spec: {nodeSelector: {a: .nan}}}\n", "cannot be written as JSON"),
         ("a: " + "[" * 3000, "is nested too deep"),
@@ -116,6 +123,33 @@ def test_a_state_folder_that_cannot_be_made(good: Path) -> None:
     assert sentence.endswith("name another folder with --state")
 
 
+def test_a_state_folder_without_permission(good: Path) -> None:
+    sentence = refused(run("up", good, "--engine", "sim", "--state", "/sys/specpilot"))
+    assert re.fullmatch(
+        r"/sys/specpilot cannot be used for state \([A-Z][a-z -]+\): name another folder with --state",
+        sentence,
+    )
+
+
+def test_a_state_folder_on_a_full_disk(good: Path) -> None:
+    """Not one byte can be written, as root neither."""
+    state = good.parent / "state"
+    command = [sys.executable, "-m", "specpilot.cli", "up", good, "--engine", "sim", "--state", state]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": "operator:serving", "PYTHONDONTWRITEBYTECODE": "1"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(
+        rf"specpilot: \S*{state}\S* cannot be written \([A-Z][a-z ]+\): free some space, or name another folder with"
+        r" --state\n",
+        done.stderr,
+    )
+
+
 def test_a_duration_that_is_none(good: Path) -> None:
     sentence = refused(run("up", good, "--engine", "sim", "--for", "soon"), 2)
     assert sentence == "--for takes a duration such as 60s or 5m, not soon"
@@ -142,6 +176,14 @@ def test_a_report_folder_that_cannot_be_made(good: Path) -> None:
     (good.parent / "file").touch()
     sentence = refused(run("demo", "--file", good, "--out", good.parent / "file" / "demo"))
     assert sentence.endswith("name another folder with --out")
+
+
+def test_a_temporary_folder_that_cannot_be_made(good: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(good.parent / "nothing"))
+    sentence = refused(run("demo", "--file", good, "--out", good.parent / "demo"))
+    assert sentence == (
+        "no temporary folder can be made (No such file or directory): free some space, or name another with TMPDIR"
+    )
 
 
 def test_a_wrong_option_is_told_by_its_name(good: Path) -> None:

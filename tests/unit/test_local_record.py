@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
+from specpilot.local.demo import write_report
+from specpilot.local.errors import LocalError
 from specpilot.local.page import page, smooth, wrapped
 from specpilot.local.record import Fixed, Moment, Played, Record, Scene, moment
 from specpilot.local.replica import Phase
@@ -67,6 +70,16 @@ def test_report_json_has_the_shares_the_changes_and_the_phases() -> None:
     assert (first["oracle_depth"], first["emitted_tokens"], first["share"]) == (3, 900, 0.9)
     assert second["fixed_tokens"] == {"0": 1800, "1": 2000, "3": 1000}
     assert (second["start"], second["seconds"], second["clients"]) == (10, 10, 10)
+
+
+def test_a_report_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(LocalError) as e:
+        write_report(record(), tmp_path)
+    assert str(e.value) == (
+        f"the report cannot be written to {tmp_path} (Is a directory): free some space, or name another folder with"
+        " --out"
+    )
 
 
 def test_the_page_needs_no_network_and_escapes_what_it_shows() -> None:

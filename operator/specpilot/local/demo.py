@@ -17,7 +17,7 @@ from rich.console import Console
 
 import specpilot
 from specpilot.api.objects import SpeculativeDeployment
-from specpilot.local.errors import LocalError
+from specpilot.local.errors import LocalError, advice
 from specpilot.local.load import Load, hold
 from specpilot.local.page import page
 from specpilot.local.pod import Machine
@@ -39,6 +39,7 @@ SCENES = (
 SCENE_SECONDS = 25.0
 MAX_TOKENS, PROMPT_TOKENS = 256, 32
 _READY_SECONDS = 90.0  # until both replicas serve; the profile's own budget is 30
+_ELSEWHERE = "free some space, or name another folder with --out"
 _ENGINE = "DeepSeek V4-Pro on eight B300, as vLLM published its throughput"
 
 
@@ -114,12 +115,11 @@ def sample() -> Path:
 async def demo(file: Path, out: Path, console: Console, seconds: float = SCENE_SECONDS) -> Record | None:
     """Play, and leave report.html and report.json in `out`; None when interrupted. Raises LocalError."""
     sd = read_file(file)
-    try:
+    with advice(f"{out} cannot be written", _ELSEWHERE):
         out.mkdir(parents=True, exist_ok=True)
         (out / "report.json").touch()
-    except OSError as e:
-        raise LocalError(f"{out} cannot be written ({e.strerror}): name another folder with --out") from None
-    folder = Path(tempfile.mkdtemp(prefix="specpilot-demo-"))
+    with advice("no temporary folder can be made", "free some space, or name another with TMPDIR"):
+        folder = Path(tempfile.mkdtemp(prefix="specpilot-demo-"))
     world = {ENV_SIM: json.dumps({"time_scale": TIME_SCALE})}
     machine = Machine("sim", sys.executable, "127.0.0.1", folder, {**os.environ, **world})
     state = State(folder, sd, request_key(sd.spec))
@@ -131,10 +131,16 @@ async def demo(file: Path, out: Path, console: Console, seconds: float = SCENE_S
     if done:
         console.print("[dim]working out what fixed depths would have emitted…[/]")
         record = await _record(sd, play, machine)
-        (out / "report.json").write_text(json.dumps(record.as_json(), indent=1) + "\n")
-        (out / "report.html").write_text(page(record))
+        write_report(record, out)
     shutil.rmtree(folder, ignore_errors=True)  # after a failure it stays: the error names its logs
     return record if done else None
+
+
+def write_report(record: Record, out: Path) -> None:
+    """The numbers first: the page is large. Raises LocalError."""
+    with advice(f"the report cannot be written to {out}", _ELSEWHERE):
+        (out / "report.json").write_text(json.dumps(record.as_json(), indent=1) + "\n")
+        (out / "report.html").write_text(page(record))
 
 
 async def _record(sd: SpeculativeDeployment, play: Demo, machine: Machine) -> Record:

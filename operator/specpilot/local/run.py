@@ -10,13 +10,14 @@ from dataclasses import replace
 
 from specpilot.api.base import seconds
 from specpilot.api.objects import SpeculativeDeployment
+from specpilot.api.validate import validate
 from specpilot.api.vocabulary import Reason
 from specpilot.control.step import Evidence, Pod, first_schedule, settings, step
 from specpilot.decide.memory import materially_differs
 from specpilot.decide.tuner import Decision
 from specpilot.estimate.counters import Counters
 from specpilot.estimate.windows import Discarded, Window, between
-from specpilot.local.errors import LocalError
+from specpilot.local.errors import LocalError, advice
 from specpilot.local.pod import Machine, Ports, local_pod
 from specpilot.local.profile import Profile
 from specpilot.local.replica import Phase, Replica
@@ -91,7 +92,7 @@ class Local:
         inputs = Inputs(self.schedule, OperatorFacts("local"), Profiling(where, request))
         deployment = next(o for o in render(sd, inputs) if o["kind"] == "Deployment")
         template = deployment["spec"]["template"]
-        replicas, notices = [], [p.message for p in problems(sd)]
+        replicas, notices = [], [p.message for p in (*validate(sd.spec), *problems(sd))]
         for i, its_ports in enumerate(ports):
             try:
                 pod = local_pod(f"{sd.metadata.name}-{i}", template, i, its_ports, machine)
@@ -99,7 +100,10 @@ class Local:
                 # On a cluster the API server knows what a pod is.
                 raise LocalError(f"spec.podTemplate makes no pod ({e!r}): correct it") from e
             for folder in pod.folders:
-                folder.mkdir(parents=True, exist_ok=True)
+                with advice(
+                    f"{folder} cannot be made", "free some space, or name another folder with --state"
+                ):
+                    folder.mkdir(parents=True, exist_ok=True)
             notices += [n for n in pod.notices if n not in notices]
             replicas.append(Replica(pod, sd.metadata.namespace, its_ports, machine, self._metrics, self.tell))
         for notice in notices:

@@ -18,26 +18,28 @@ import specpilot_engine
 from specpilot.api.objects import CostProfile, Metadata, SpeculativeDeployment
 from specpilot.api.profile import CostProfileSpec, Point
 from specpilot.decide.memory import Memory
-from specpilot.local.errors import LocalError
+from specpilot.local.errors import LocalError, advice
 from specpilot.plan import names
 from specpilot.plan.fingerprint import fingerprint, request_key
 from specpilot_engine.protocol import SCHEDULE_KEY, ProfilePoint, Schedule, ScheduleError, parse_schedule
 
 MEASURED_ON = "this machine, by specpilot up"
+_SPACE = "free some space, or name another folder with --state"
 
 
 def default_folder(sd: SpeculativeDeployment) -> Path:
     """Below the temporary directory, one for each user, object and engine.
 
     Files of one name in two checkouts share it only while they describe the same engine. No part of its
-    name can hold an underscore, so no two objects have the same one.
+    name can hold an underscore, so no two objects have the same one. Raises LocalError.
     """
     name = f"{sd.metadata.namespace}_{sd.metadata.name}_{request_key(sd.spec)[:8]}"
-    return _own_folder() / name
+    with advice("no temporary folder can be used", "free some space, or name a folder with --state"):
+        return Path(tempfile.gettempdir()) / _of_user() / name
 
 
-def _own_folder() -> Path:
-    return Path(tempfile.gettempdir()) / f"specpilot-{os.getuid()}"
+def _of_user() -> str:
+    return f"specpilot-{os.getuid()}"
 
 
 class State:
@@ -147,9 +149,9 @@ class State:
 def _locked(folder: Path) -> IO[str]:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if folder.is_relative_to(_own_folder()) and _own_folder().stat().st_uid != os.getuid():
+        if folder.parent.name == _of_user() and folder.parent.stat().st_uid != os.getuid():
             # Engines import the package from there: whoever made it could have them run anything.
-            raise LocalError(f"{_own_folder()} belongs to another user: name another folder with --state")
+            raise LocalError(f"{folder.parent} belongs to another user: name another folder with --state")
         lock = (folder / "lock").open("w")
     except OSError as e:
         raise LocalError(
@@ -168,17 +170,12 @@ def _locked(folder: Path) -> IO[str]:
 def _copy_package(to: Path) -> None:
     """The init container's work: a copy, so that nothing else of our environment is on the engine's path."""
     source = Path(specpilot_engine.__file__).parent
-    try:
+    with advice(f"the engine package cannot be copied to {to}", _SPACE):
         if to.exists():
             shutil.rmtree(to)  # another version's modules must not be left between ours
         shutil.copytree(
             source, to / source.name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
         )
-    except OSError as e:
-        why = e.strerror or next((text for _, _, text in e.args[0]), "")  # copytree's is a list of them
-        raise LocalError(
-            f"the engine package cannot be copied to {to} ({why.partition(':')[0]}): free some space, or name another folder with --state"
-        ) from None
 
 
 def _read(path: Path) -> str:
@@ -188,12 +185,8 @@ def _read(path: Path) -> str:
 
 def _write(path: Path, text: str) -> None:
     """Whole or not at all, as a ConfigMap volume changes."""
-    try:
+    with advice(f"{path} cannot be written", _SPACE):
         path.parent.mkdir(parents=True, exist_ok=True)
         new = path.with_suffix(".new")
         new.write_text(text)
         new.replace(path)
-    except OSError as e:
-        raise LocalError(
-            f"{path} cannot be written ({e.strerror}): free some space, or name another folder with --state"
-        ) from None
