@@ -1,8 +1,8 @@
 """A change on trial as the engine runs it: slices of the new schedule and the one before, compared in pairs.
 
-The rule is that of serving/specpilot_engine/trial.py, in stretches of steps: slices go new, old, old, new, …;
-a pair gives the log of new over old of tokens per request-second of clean steps; it ends as soon as the
-interval of the mean excludes no difference, or after the most pairs, and the winner runs on.
+The rule is that of serving/specpilot_engine/trial.py: slices go new, old, old, new, …; a pair gives the log of new
+over old of tokens per request-second of clean steps; it ends as soon as the interval of the mean excludes no
+difference, or after the most pairs, and the winner runs on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from specpilot.replay.counting import Stretch
 from specpilot_engine.protocol import Pairs, Trial
 
-LEAST_CLEAN, LEAST_PAIRS, BATCH_RANGE = 3, 5, 1.25
+LEAST_CLEAN, LEAST_PAIRS, BATCH_RANGE, PATIENCE = 3, 5, 1.25, 4
 
 
 @dataclass(slots=True)
@@ -24,6 +24,7 @@ class Slice:
     requests: int = 0
     emitted: int = 0
     request_seconds: float = 0.0
+    squares: float = 0.0  # of tokens per request and step
 
     def comparable(self, other: Slice) -> bool:
         """Whether both hold enough steps, of about as many requests."""
@@ -34,18 +35,20 @@ class Slice:
 
     @property
     def log_rate(self) -> float:
-        return math.log(self.emitted / self.request_seconds)
+        """Log of tokens per second and request, without the shortfall that the log of a noisy mean has."""
+        mean = self.emitted / self.requests
+        variance = max(self.squares / self.steps - mean**2, 0.0) / (self.steps - 1)
+        return math.log(self.emitted / self.request_seconds) + variance / (2 * mean**2)
 
 
 class Alternation:
-    """Asked for the next stretch, told of each that was compared."""
+    """Asked for the next steps, told of each step that was compared."""
 
     def __init__(self, trial: Trial) -> None:
         self.pairs = Pairs()
         self.running = True
         self._trial = trial
-        self._tried = self._number = 0
-        self._left = trial.slice
+        self._tried = self._number = self._scheduled = 0
         self._now, self._before = Slice(), Slice()
 
     def stretch(self, new: int, old: int) -> tuple[int, float]:
@@ -54,33 +57,35 @@ class Alternation:
             return (new if self.pairs.clear and self.pairs.mean > 0 else old), math.inf
         if new == old:
             return new, math.inf
-        return (new if self._new(self._number) else old), self._left
+        return (new if _new(self._number) else old), 1
 
     def took(self, it: Stretch) -> None:
-        """Count steps of the present slice."""
-        slice_ = self._now
-        slice_.steps += it.clean
-        slice_.requests += it.clean * it.batch
-        slice_.emitted += it.clean_tokens
-        slice_.request_seconds += it.batch * it.clean_seconds
-        self._left -= it.steps
-        if self._left <= 0:
+        """Count a step of the present slice."""
+        now, wanted = self._now, self._trial.slice
+        self._scheduled += it.steps
+        if it.clean:
+            now.steps += it.clean
+            now.requests += it.clean * it.batch
+            now.emitted += it.clean_tokens
+            now.request_seconds += it.batch * it.clean_seconds
+            now.squares += it.clean * (it.clean_tokens / (it.clean * it.batch)) ** 2
+        if now.steps >= wanted or self._scheduled >= PATIENCE * wanted:
             if self._number % 2:
                 self._close()
-            self._before, self._now = slice_, Slice()
+            self._before, self._now = now, Slice()
             self._number += 1
-            self._left = self._trial.slice
+            self._scheduled = 0
 
     def _close(self) -> None:
-        one, other = self._before, self._now
+        new, old = (self._now, self._before) if _new(self._number) else (self._before, self._now)
         self._tried += 1
-        if one.comparable(other):
-            gain = one.log_rate - other.log_rate
-            gain = gain if self._new(self._number - 1) else -gain
+        if new.comparable(old):
+            gain = new.log_rate - old.log_rate
             self.pairs += Pairs(1, gain, gain * gain)
         if (self.pairs.count >= LEAST_PAIRS and self.pairs.clear) or self._tried >= self._trial.pairs:
             self.running = False
 
-    @staticmethod
-    def _new(number: int) -> bool:
-        return number % 4 in (0, 3)
+
+def _new(number: int) -> bool:
+    """Whether the new schedule runs in the slice of that number."""
+    return number % 4 in (0, 3)

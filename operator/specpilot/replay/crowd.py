@@ -61,7 +61,7 @@ class Crowd:
         rng, main = self._streams(NOISE, window), self._engine.schedule.tokens_at(self.batch)
         left = engine.start_after_last(seconds)
         totals: dict[int, tuple[Turn, Total]] = {}
-        slices = 0
+        trials = self._streams(LUCK, window, 2)
         while left > 0:
             turn = engine.turn(self.batch, factor)
             about = min(turn.most, max(left / turn.mean, 1.0))
@@ -71,8 +71,7 @@ class Crowd:
             engine.overshoot(max(-left, 0.0))
             now = Total(steps, engine.took(turn, self.batch, steps), each)
             if turn.compared:
-                slices += 1
-                self._count(turn, now, (LUCK, window, 2, slices))
+                self._step(turn, now, trials)
             else:
                 known = totals.get(turn.depth)
                 totals[turn.depth] = (turn, known[1] + now if known else now)
@@ -93,11 +92,25 @@ class Crowd:
                 rng = self._streams(*name, group, depth)
                 clean = rng.multivariate_hypergeometric(lengths, total.clean * requests, method="marginals")
                 clean_tokens += int(clean @ np.arange(depth + 1))
-        self._engine.ledger.accept(depth, accepted)
+        self._record(turn, total, accepted, clean_tokens)
+
+    def _step(self, turn: Turn, step: Total, rng: np.random.Generator) -> None:
+        """One step of a trial, which compares what each of its steps emitted."""
+        accepted = [0] * turn.depth
+        for requests, survival in self._groups():
+            alive, before = requests, 1.0
+            for j, s in enumerate(survival[: turn.depth]):
+                alive = int(rng.binomial(alive, min(s / before, 1.0))) if alive and before else 0
+                accepted[j] += alive
+                before = s
+        self._record(turn, step, accepted, (self.batch + sum(accepted)) * step.clean)
+
+    def _record(self, turn: Turn, total: Total, accepted: list[int], clean_tokens: int) -> None:
+        self._engine.ledger.accept(turn.depth, accepted)
         self._engine.count(
             turn,
             Stretch(
-                depth,
+                turn.depth,
                 self.batch,
                 self._engine.phase.context,
                 total.steps,
