@@ -24,7 +24,9 @@ from specpilot_engine.protocol import Exploration
 START, STOP = 0.03, 0.01  # gain over whole drafts from which steps are cut, and below which no more
 GAIN_STEPS = 16  # over which that gain is averaged
 PROBE_SHARE = 0.1  # of what cutting gains goes into whole steps,
-PROBE_PRICE = 0.02  # but no more than this of the goodput
+PROBE_PRICE = 0.02  # but no more than this of the goodput,
+FIRST_PRICE = 0.1  # and this for a start, so that the operator sees soon what traffic has become:
+FIRST_DRAFTS = 400  # until so many whole drafts were seen since cutting began
 
 
 class Trimmer:
@@ -40,6 +42,7 @@ class Trimmer:
         self._looks = Explorer()
         self._target: int | None = None  # rows that the present run of looks verifies
         self._gain = 0.0
+        self._seen = 0  # whole drafts since cutting began
         self._cut: list[str] = []  # requests whose drafts the coming step cuts
         self._left: set[str] = set()  # cut, and not scheduled since
 
@@ -52,7 +55,6 @@ class Trimmer:
         self._cut = []
         self.active = price > 0
         if not self.active:
-            self.cutting, self._gain = False, 0.0
             return not self._left
         curve = self._times.curve(tokens, len(running))
         total = sum(len(request.spec_token_ids) for request in running)
@@ -81,6 +83,7 @@ class Trimmer:
         """Learn from a step's drafts: (request, slots verified, slots accepted)."""
         if self.active:
             self.rows_verified += sum(length for _, length, _ in drafts)
+            self._seen += len(drafts) if whole else 0
             self._beliefs.learn(drafts, whole)
 
     def timed(self, tokens: int, batch: int, rows: int, seconds: float) -> None:
@@ -97,10 +100,13 @@ class Trimmer:
 
     def _judge(self, choice: Choice) -> None:
         self._gain += (choice.gain - self._gain) / GAIN_STEPS
-        self.cutting = self._gain > (STOP if self.cutting else START)
+        before, self.cutting = self.cutting, self._gain > (STOP if self.cutting else START)
+        if self.cutting and not before:
+            self._seen = 0
 
     def _probe(self, price: float, choice: Choice) -> bool:
-        price = max(price, min(PROBE_PRICE, PROBE_SHARE * self._gain))
+        most = FIRST_PRICE if self._seen < FIRST_DRAFTS else PROBE_PRICE
+        price = max(price, min(most, PROBE_SHARE * self._gain))
         return self._looks.step(
             Exploration(price, cost=max(choice.cost(-1, choice.rows), 0.0)), True, _always
         )

@@ -117,7 +117,8 @@ class Verification(Model):
     draft_sampling: Literal["Probabilistic", "Greedy"] | None = None
     """How the drafter picks its tokens; vLLM's default when absent."""
     adaptive: Literal["Auto", "Always", "Never"] = "Auto"
-    """Whether vLLM sizes the verification budget itself. Always is not supported yet."""
+    """Whether drafts may be verified in part, as many rows as pay. Auto: by engines without CUDA graphs, while
+    tuning applies. Never: every draft whole. Always is not supported yet."""
     synthetic_acceptance: (
         Annotated[list[Annotated[float, Field(ge=0, le=1)]], Field(min_length=1, max_length=32)] | None
     ) = None

@@ -30,7 +30,7 @@ from specpilot.control.profile_choice import Choice, measures_this
 from specpilot.control.queue import Retry
 from specpilot.control.rollout import Trouble, rollout_of
 from specpilot.control.status import announcements, refused_status, status_of
-from specpilot.control.step import Evidence, first_schedule, settings
+from specpilot.control.step import Evidence, first_schedule, settings, without_leave
 from specpilot.control.store import Key, Store
 from specpilot.control.telemetry import Telemetry
 from specpilot.decide.tuner import Settings
@@ -174,10 +174,11 @@ class Reconciler:
             return _NOTHING_TO_DRAFT, False
         config_map = self._schedule_map(g.key)
         present = read.schedule_in(config_map)
-        if present is not None and read.fits(present, g.sd.spec.speculation.depths):
-            return present, False
-        generation = read.last_generation(config_map, g.body) + 1
         to = self.settings(g.live, g.sd, _NOTHING_TO_DRAFT)
+        if present is not None and read.fits(present, g.sd.spec.speculation.depths):
+            cut = without_leave(present, to)
+            return (present, False) if cut is None else (cut, True)
+        generation = read.last_generation(config_map, g.body) + 1
         return first_schedule(choice.points, to, generation), True
 
     async def _apply(self, g: Gathered, choice: Choice, schedule: Schedule) -> Trouble | None:

@@ -17,7 +17,7 @@ from specpilot.estimate.counters import Counters
 from specpilot.estimate.windows import Discard, Discarded, Window, between
 from specpilot.plan.arguments import Usable
 from specpilot.plan.limits import limits
-from specpilot_engine.protocol import Exploration, ProfilePoint, Schedule
+from specpilot_engine.protocol import Budget, Exploration, ProfilePoint, Schedule
 
 Pod = tuple[str, str]  # namespace, name
 
@@ -56,12 +56,30 @@ def settings(spec: SpeculativeDeploymentSpec, in_force: Schedule) -> Settings:
         max_inter_token_latency=seconds(ceiling) if ceiling else None,
         allowed=Usable(spec),
         prove=tuning.mode == "Apply",
+        budget=_budget(spec),
     )
+
+
+def _budget(spec: SpeculativeDeploymentSpec) -> Budget:
+    """Leave to cut drafts before they are verified: where no graph is lost by it, and only to apply."""
+    tuning = spec.tuning
+    wanted = tuning.mode == "Apply" and spec.speculation.verification.adaptive != "Never"
+    return Budget(tuning.exploration_price) if wanted and not limits(spec).capture_cap else Budget()
+
+
+def without_leave(schedule: Schedule, to: Settings) -> Schedule | None:
+    """`schedule` as a new generation without its row budget, if the spec no longer gives leave for one.
+
+    Leave that is given later waits for the next generation.
+    """
+    if schedule.budget.price <= 0 or to.budget.price > 0:
+        return None
+    return replace(schedule, generation=schedule.generation + 1, budget=Budget())
 
 
 def first_schedule(points: Sequence[ProfilePoint], to: Settings, generation: int = 1) -> Schedule:
     """What a deployment without any traffic yet begins with."""
-    return Schedule(generation, initial_schedule(points, to), Exploration())
+    return Schedule(generation, initial_schedule(points, to), Exploration(), to.budget)
 
 
 def step(
@@ -104,6 +122,7 @@ def step(
             generation=to.in_force.generation + 1,
             steps=decision.steps,
             exploration=decision.exploration,
+            budget=to.budget,
             trial=decision.trial,
         )
     return Taken(Evidence(memory, before), decision, schedule, windows, discarded)

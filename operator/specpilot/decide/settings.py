@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specpilot.decide.goodput import Allowed
 from specpilot.estimate import constants as c
-from specpilot_engine.protocol import Schedule
+from specpilot_engine.protocol import Budget, Schedule
 
 
 def everywhere(_depth: int, _batch: int) -> bool:
@@ -22,6 +22,7 @@ class Settings:
     `depths` are the candidates, ascending, 0 among them; `in_force` is the schedule that engines run now
     (in Observe and Recommend it is not the one last recommended). `allowed` tells which depths may run
     at which batch, from the plan's graph map. `prove`: a change begins as a trial against the schedule before.
+    `budget` goes with every new generation.
     """
 
     depths: tuple[int, ...]
@@ -34,6 +35,7 @@ class Settings:
     max_inter_token_latency: float | None = None
     allowed: Allowed = everywhere
     prove: bool = False
+    budget: Budget = field(default_factory=Budget)
 
     @property
     def needed(self) -> float:
