@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from tests.cluster.operator_process import OperatorProcess, running
 from tests.cluster.operator_world import SMALL_GRID, Watched, namespace_of, position, simulated, writes
@@ -126,3 +127,23 @@ def test_measuring_moves_into_the_pods_when_its_place_changes(
     measured(flash, cluster)
     flash.serving(90)
     assert refused(flash, since) == []
+
+
+def test_pods_that_come_later_measure_nothing(flash: Watched, cluster: Cluster, sim_image: str) -> None:
+    slow = {"time_scale": 0.25}
+    flash.apply(simulated("flash", sim_image, slow, profiling={"where": "Pod", "grid": SMALL_GRID}))
+    measured(flash, cluster)
+    flash.serving(90)
+    told = eventually(lambda: cluster.get("configmap", "flash-profiled", flash.namespace), 20, "it is told")
+    (first,) = flash.pods()
+    lives = flash.pod_lives()
+    flash.patch(replicas=2)
+    flash.serving(90)
+    (second,) = (pod for pod in flash.pods() if pod["metadata"]["uid"] != first["metadata"]["uid"])
+    url = f"http://{second['status']['podIP']}:9102/v1/profile"
+    answer = httpx.get(url, trust_env=False).json()
+    assert (answer["points"], answer["finished"]) == ([], True)
+    assert "the profile was known when this pod started" in answer["error"]
+    assert json.loads(told["data"]["profiled.json"])["key"] == answer["key"]
+    assert lives < flash.pod_lives()  # the first one was not touched
+    assert flash.condition("Profiled")["reason"] == "Measured"

@@ -80,6 +80,7 @@ def reason(choice: Choice) -> str:
 def test_a_finished_profile_of_the_same_engine_is_used_and_nothing_is_measured() -> None:
     choice = chosen(deployment(), profile(deployment()))
     assert (reason(choice), choice.profiling.where, choice.active) == ("Measured", ProfileIn.NOWHERE, False)
+    assert choice.profiling.done
     assert choice.points == (ProfilePoint(1, 8, 64, 0.01, 0.1, 16),)
 
 

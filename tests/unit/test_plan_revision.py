@@ -14,7 +14,7 @@ from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn, Profiling
 from specpilot.plan.profiling import profile_request
 from specpilot.plan.render import render
 from specpilot.plan.revision import Rendering, carry_over, revision_for, spec_hash
-from specpilot_engine.protocol import Schedule, Step
+from specpilot_engine.protocol import Schedule, Step, profiled_document
 
 SCHEDULE = Schedule(1, (Step(8, 1),))
 OLD, NEW = OperatorFacts("specpilot:1"), OperatorFacts("specpilot:2", pull_policy="Always")
@@ -121,6 +121,25 @@ def test_a_profiler_in_running_pods_stays_with_its_request_until_the_spec_change
     assert plan(other, wanted, before)["Deployment"]["spec"]["template"] == before["spec"]["template"]
     changed = sd(engine={"image": "vllm:v0.33.1"})
     assert len(plan(changed, inputs(), before)["Deployment"]["spec"]["template"]["spec"]["containers"]) == 1
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_pods_that_come_later_are_told_what_is_known_and_no_pod_is_rolled_for_it(done: bool) -> None:
+    before = plan(sd(), inputs(where=ProfileIn.POD), None)["Deployment"]
+    wanted = Inputs(SCHEDULE, NEW, Profiling(done=done))
+    objects = render(sd(), carry_over(before, sd(), wanted))
+    assert next(o for o in objects if o["kind"] == "Deployment") == before
+    told = [o["data"] for o in objects if o["metadata"]["name"] == "one-profiled"]
+    key = profile_request(sd().spec, ProfileIn.POD).key
+    assert told == ([{"profiled.json": profiled_document(key)}] if done else [])
+    volume = {"name": "specpilot-profiled", "configMap": {"name": "one-profiled", "optional": True}}
+    assert volume in before["spec"]["template"]["spec"]["volumes"]
+
+
+def test_where_no_pod_has_a_profiler_nothing_is_told() -> None:
+    before = plan(sd(), inputs(), None)["Deployment"]
+    objects = render(sd(), carry_over(before, sd(), Inputs(SCHEDULE, OLD, Profiling(done=True))))
+    assert [o for o in objects if o["metadata"]["name"] == "one-profiled"] == []
 
 
 def test_a_profiler_is_not_put_into_running_pods_but_a_job_may_come() -> None:

@@ -15,6 +15,7 @@ from specpilot.cluster.errors import ClusterError
 from specpilot.cluster.events import Events
 from specpilot.cluster.kinds import Kind
 from specpilot.config import Config
+from specpilot.control import read
 from specpilot.control.acknowledge import Acknowledgements
 from specpilot.control.profile_choice import keys_of
 from specpilot.control.profiles import Profiles, profiler_runs
@@ -126,8 +127,13 @@ class Controller:
         ]
         for key, live in active:
             sd = live.parsed.sd if live.parsed else None
-            pods = [pod for pod in self._store.pods(key) if profiler_runs(pod)]
-            if sd is None or not pods or live.identity is None:
+            if sd is None or live.identity is None:
+                continue
+            # A tag may have moved: only pods with the very image that the fingerprint names measure it.
+            image = live.identity.image_digest
+            running = (pod for pod in self._store.pods(key) if profiler_runs(pod))
+            pods = [pod for pod in running if read.engine_image(pod)[1] == image]
+            if not pods:
                 continue
             of = fingerprint(sd.spec, live.identity.image_digest, live.identity.gpu)
             try:

@@ -69,10 +69,10 @@ def choose(
     found = _matching(known, mine, sd.metadata.name)
     if found is not None and (outcome := outcome_of(found)) is not None:
         own = found.metadata.labels.get(LABEL_INSTANCE) == sd.metadata.name
-        return Choice(Profiling(), _finished(found, outcome, own), found)
+        return Choice(Profiling(done=True), _finished(found, outcome, own), found)
     if sd.spec.profiling.policy == "Never":
         return Choice(
-            Profiling(), Finding(Reason.PROFILING_DISABLED, "spec.profiling.policy is Never"), found
+            Profiling(done=True), Finding(Reason.PROFILING_DISABLED, "spec.profiling.policy is Never"), found
         )
     return _measure(sd, found, deployment, job, devices_free, _near(known, mine, sd.metadata.name))
 
@@ -112,7 +112,7 @@ def _named(name: str, known: Sequence[CostProfile], mine: Fingerprint) -> Choice
         message = f"CostProfile {name} is of another engine: it differs in {what}"
         return Choice(Profiling(), Finding(Reason.PROFILE_MISMATCH, message))
     found = Finding(Reason.REUSED, f"measured on {profile.spec.measured_on}")
-    return Choice(Profiling(), found, profile)
+    return Choice(Profiling(done=True), found, profile)
 
 
 def measures_this(job: Body, sd: SpeculativeDeployment) -> bool:

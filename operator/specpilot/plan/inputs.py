@@ -21,6 +21,7 @@ class Profiling:
     where: ProfileIn = ProfileIn.NOWHERE
     request: ProfileRequest | None = None
     hold_serving: bool = False  # blockServing: no serving pod until the profile is there
+    done: bool = False  # nothing is left to measure, or nothing may be
     kept: ProfileRequest | None = None  # what the profiler of pods already there was made with
 
 

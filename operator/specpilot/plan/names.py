@@ -3,12 +3,14 @@ which admission bounds at 52 characters, so every one stays within Kubernetes' 6
 
 from __future__ import annotations
 
-from specpilot_engine.protocol import SCHEDULE_KEY
+from specpilot_engine.protocol import PROFILED_KEY, SCHEDULE_KEY
 
 ENGINE_PACKAGE_SOURCE = "/opt/specpilot/engine"  # in the operator's image
 ENGINE_PACKAGE = "/specpilot/engine"  # in the serving pod, on PYTHONPATH
 SCHEDULE_FOLDER = "/etc/specpilot"
 SCHEDULE_FILE = f"{SCHEDULE_FOLDER}/{SCHEDULE_KEY}"
+PROFILED_FOLDER = "/etc/specpilot-profiled"
+PROFILED_FILE = f"{PROFILED_FOLDER}/{PROFILED_KEY}"
 RUN_FOLDER = "/run/specpilot"
 OVERRIDE_FILE = f"{RUN_FOLDER}/override.json"
 PROFILE_FILE = f"{RUN_FOLDER}/profile.jsonl"
@@ -18,6 +20,7 @@ MODELS = "/models"  # model cache: HF_HOME, and where a model.name that is a pat
 
 VOLUME_PACKAGE = "specpilot-engine"
 VOLUME_SCHEDULE = "specpilot-schedule"
+VOLUME_PROFILED = "specpilot-profiled"
 VOLUME_RUN = "specpilot-run"
 VOLUME_HOME = "specpilot-home"
 VOLUME_MODELS = "specpilot-models"
@@ -32,6 +35,10 @@ PORT_NAME_PROFILER = "profiler"
 
 def schedule_config_map(name: str) -> str:
     return f"{name}-schedule"
+
+
+def profiled_config_map(name: str) -> str:
+    return f"{name}-profiled"
 
 
 def tuner_config_map(name: str) -> str:

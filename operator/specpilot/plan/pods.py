@@ -19,6 +19,7 @@ from specpilot_engine.protocol import (
     ENV_ENGINE_URL,
     ENV_PROFILE,
     ENV_PROFILE_FILE,
+    ENV_PROFILED_FILE,
     ENV_PROFILER_PORT,
     ENV_READY_FILE,
     PORT,
@@ -112,6 +113,7 @@ def profiler_container(sd: SpeculativeDeployment, request: ProfileRequest) -> di
             {"name": ENV_PROFILE, "value": request.dump()},
             {"name": ENV_PROFILE_FILE, "value": names.PROFILE_FILE},
             {"name": ENV_READY_FILE, "value": names.READY_FILE},
+            {"name": ENV_PROFILED_FILE, "value": names.PROFILED_FILE},
             {"name": ENV_PROFILER_PORT, "value": str(PROFILER_PORT)},
             {"name": ENV_ENGINE_URL, "value": f"http://127.0.0.1:{v.PORT_HTTP}"},
             *(e for e in engine_environment(sd.spec, True) if e["name"].startswith("SPECPILOT_")),
@@ -124,6 +126,7 @@ def profiler_container(sd: SpeculativeDeployment, request: ProfileRequest) -> di
         "resources": _small(),
         "volumeMounts": [
             _mount(names.VOLUME_PACKAGE, names.ENGINE_PACKAGE, readOnly=True),
+            _mount(names.VOLUME_PROFILED, names.PROFILED_FOLDER, readOnly=True),
             _mount(names.VOLUME_RUN, names.RUN_FOLDER),
             _mount(names.VOLUME_HOME, names.HOME),
             _mount(names.VOLUME_TMP, "/tmp"),
@@ -156,7 +159,7 @@ def _pod(
             "fsGroupChangePolicy": "OnRootMismatch",  # a model cache of a terabyte is not walked at each start
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "volumes": _volumes(sd),
+        "volumes": _volumes(sd, profiles),
     }
     if sd.spec.engine.runtime_class_name:
         pod["runtimeClassName"] = sd.spec.engine.runtime_class_name
@@ -197,7 +200,7 @@ def _init_containers(
     ]
 
 
-def _volumes(sd: SpeculativeDeployment) -> list[dict[str, Any]]:
+def _volumes(sd: SpeculativeDeployment, profiles: bool) -> list[dict[str, Any]]:
     cache = sd.spec.model.cache
     models: dict[str, Any] = {"emptyDir": {}}
     if cache and cache.persistent_volume_claim:
@@ -218,6 +221,9 @@ def _volumes(sd: SpeculativeDeployment) -> list[dict[str, Any]]:
             {"name": names.VOLUME_SCHEDULE, "configMap": schedule},
             {"name": names.VOLUME_RUN, "emptyDir": {}},
         ]
+    if profiles:
+        profiled = {"name": names.profiled_config_map(sd.metadata.name), "optional": True}
+        volumes.append({"name": names.VOLUME_PROFILED, "configMap": profiled})
     return volumes
 
 

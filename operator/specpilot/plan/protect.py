@@ -18,6 +18,7 @@ OUR_VOLUMES = frozenset(
     {
         names.VOLUME_PACKAGE,
         names.VOLUME_SCHEDULE,
+        names.VOLUME_PROFILED,
         names.VOLUME_RUN,
         names.VOLUME_HOME,
         names.VOLUME_MODELS,
@@ -29,6 +30,7 @@ OUR_MOUNTS = frozenset(
     {
         names.ENGINE_PACKAGE,
         names.SCHEDULE_FOLDER,
+        names.PROFILED_FOLDER,
         names.RUN_FOLDER,
         names.HOME,
         names.MODELS,

@@ -16,6 +16,7 @@ from specpilot.plan.services import (
     disruption_budget,
     network_policy,
     pod_monitor,
+    profiled_config_map,
     schedule_config_map,
     service,
     service_account,
@@ -32,6 +33,8 @@ def render(sd: SpeculativeDeployment, inputs: Inputs) -> list[dict[str, Any]]:
     objects = [(service_account(sd), SERVING)]
     if speculates(sd.spec):
         objects.append((schedule_config_map(sd, inputs.schedule), SERVING))
+    if inputs.profiling.done and inputs.profiling.kept is not None:
+        objects.append((profiled_config_map(sd, inputs.profiling.kept), PROFILING))
     objects += [(service(sd), SERVING), (disruption_budget(sd), SERVING)]
     if inputs.operator.network_policy and speculates(sd.spec):
         objects.append((network_policy(sd, inputs.operator), SERVING))

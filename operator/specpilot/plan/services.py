@@ -9,7 +9,16 @@ from specpilot.api.objects import SpeculativeDeployment
 from specpilot.plan import names
 from specpilot.plan.inputs import OperatorFacts
 from specpilot.plan.labels import selector
-from specpilot_engine.protocol import METRICS_PATH, PORT, PROFILER_PORT, SCHEDULE_KEY, Schedule
+from specpilot_engine.protocol import (
+    METRICS_PATH,
+    PORT,
+    PROFILED_KEY,
+    PROFILER_PORT,
+    SCHEDULE_KEY,
+    ProfileRequest,
+    Schedule,
+    profiled_document,
+)
 
 _LAST_PORT = 65535
 
@@ -61,6 +70,16 @@ def schedule_config_map(sd: SpeculativeDeployment, schedule: Schedule) -> dict[s
         "kind": "ConfigMap",
         "metadata": {"name": names.schedule_config_map(sd.metadata.name)},
         "data": {SCHEDULE_KEY: schedule.dump()},
+    }
+
+
+def profiled_config_map(sd: SpeculativeDeployment, request: ProfileRequest) -> dict[str, Any]:
+    """Keeps the profilers of pods that come later from measuring what is known."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": names.profiled_config_map(sd.metadata.name)},
+        "data": {PROFILED_KEY: profiled_document(request.key)},
     }
 
 

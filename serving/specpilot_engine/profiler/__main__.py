@@ -81,7 +81,9 @@ async def _measure(request: ProfileRequest) -> Progress:
         raise SettingError(error)
     url = os.environ.get(protocol.ENV_ENGINE_URL, "http://127.0.0.1:8000")
     async with EngineClient(url, _port(protocol.ENV_PORT, protocol.PORT)) as client, override:
-        await Profiler(request, store, progress, client).run(override)
+        await Profiler(request, store, progress, client, os.environ.get(protocol.ENV_PROFILED_FILE, "")).run(
+            override
+        )
     return progress
 
 

@@ -13,7 +13,7 @@ from specpilot_engine.profiler.override import Override
 from specpilot_engine.profiler.progress import Progress
 from specpilot_engine.profiler.store import PointStore, StoreError
 from specpilot_engine.profiler.sweep import GivenUp, NotLive, OutOfBudget, Sweep
-from specpilot_engine.protocol import ProfilePoint, ProfileRequest
+from specpilot_engine.protocol import ProfilePoint, ProfileRequest, parse_profiled
 
 log = logging.getLogger(__name__)
 
@@ -22,12 +22,26 @@ SAY_SECONDS = 30.0
 CUT_SHORT = 3  # measurements that were killed before: the next would be, too
 
 
+class Profiled(Exception):
+    """Another pod has measured what is asked."""
+
+
 class Profiler:
-    """Measures what `store` lacks of `request`; `progress` tells readers."""
+    """Measures what `store` lacks of `request`; `progress` tells readers.
+
+    A pod that comes later, when all is known, finds the request's key in the file `profiled` and measures
+    nothing.
+    """
 
     def __init__(
-        self, request: ProfileRequest, store: PointStore, progress: Progress, client: EngineClient
+        self,
+        request: ProfileRequest,
+        store: PointStore,
+        progress: Progress,
+        client: EngineClient,
+        profiled: str = "",
     ) -> None:
+        self._profiled = profiled
         self._request = request
         self._store = store
         self._progress = progress
@@ -43,7 +57,10 @@ class Profiler:
         """Measure until the grid or the budget is at its end; then `progress` is finished."""
         try:
             if any(map(self._missing, self._groups)):
+                self._unless_profiled()
                 await self._measure_all(override)
+        except Profiled:
+            self._give_up_rest("the profile was known when this pod started: start the pod anew to measure")
         except OutOfBudget:
             self._give_up_rest(f"the budget of {self._request.budget:g} seconds is spent")
         except NotLive as e:
@@ -74,6 +91,7 @@ class Profiler:
             )
             return
         await self._healthy(None)
+        self._unless_profiled()  # a large model loads for long
         self._started = time.monotonic()
         self._store.measuring(True)
         try:
@@ -81,6 +99,14 @@ class Profiler:
         finally:
             with contextlib.suppress(StoreError):
                 self._store.measuring(False)
+
+    def _unless_profiled(self) -> None:
+        """Raises Profiled where nothing is left to measure; a Job is only made where something is."""
+        if not self._profiled or self._request.then == "exit":
+            return
+        with contextlib.suppress(OSError), open(self._profiled, encoding="utf-8", errors="replace") as f:
+            if parse_profiled(f.read()) == self._request.key:
+                raise Profiled
 
     async def _all(self, override: Override) -> None:
         await self._client.describe()

@@ -15,6 +15,7 @@ ENV_SIM = "SPECPILOT_SIM"  # the simulated engine's truth as JSON (specpilot_eng
 # Environment of the profiler container, which runs beside the engine in the same pod.
 ENV_PROFILE = "SPECPILOT_PROFILE"  # what to measure, a ProfileRequest as JSON
 ENV_PROFILE_FILE = "SPECPILOT_PROFILE_FILE"  # where measured points are kept, resumable
+ENV_PROFILED_FILE = "SPECPILOT_PROFILED_FILE"  # names the request for which nothing is left to measure
 ENV_PROFILER_PORT = "SPECPILOT_PROFILER_PORT"
 ENV_READY_FILE = "SPECPILOT_READY_FILE"  # made when the engine may serve, whatever became of the profile
 ENV_ENGINE_URL = "SPECPILOT_ENGINE_URL"  # the engine's OpenAI API, e.g. http://127.0.0.1:8000

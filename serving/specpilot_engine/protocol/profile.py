@@ -60,6 +60,23 @@ def parse_profile_request(text: str) -> ProfileRequest:
     )
 
 
+PROFILED_KEY = "profiled.json"  # of the ConfigMap that becomes ENV_PROFILED_FILE
+
+
+def profiled_document(key: str) -> str:
+    """Says to the profilers of new pods that what they are asked under `key` is known, or not wanted."""
+    return canonical({"key": key})
+
+
+def parse_profiled(text: str) -> str:
+    """Inverse of profiled_document; "" for anything else."""
+    try:
+        key = json.loads(text)["key"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return key if isinstance(key, str) else ""
+
+
 @dataclass(frozen=True, slots=True)
 class ProfilePoint:
     """One measured step time: seconds per decode step with `batch` requests at `context` tokens each."""
