@@ -1,0 +1,81 @@
+"""One tick of one deployment: when a change begins as a trial, and what ends one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import yaml
+from tests.unit.test_decide_tuner import FIGURE_3
+
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.api.vocabulary import Reason
+from specpilot.control.step import Evidence, Pod, Taken, settings, step
+from specpilot.decide.settings import Settings
+from specpilot.estimate.counters import Cell, Counters, TrialCount
+from specpilot_engine.protocol import Budget, Pairs, Schedule, Step, Trial
+
+POD: Pod = ("default", "pod-1")
+DEPTHS, SMALL = (0, 1, 3, 5, 6, 7), (Step(256, 0),)
+TO = Settings(DEPTHS, 256, Schedule(4, SMALL), interval=15.0, budget=Budget(0.01), prove=True)
+ON_TRIAL = Schedule(5, (Step(256, 3),), trial=Trial(SMALL, 8, 60))
+ABLE = TrialCount()
+
+
+def counters(tick: int, trial: TrialCount | None = ABLE, live: bool = True) -> Counters:
+    """After so many ticks of 15 s at 16 requests, all of them accepting well at depths 0 and 3."""
+    steps = 100.0 * tick
+    cells = {(k, 16): Cell(steps, steps * FIGURE_3.seconds(k, 16), 16 * steps, 32 * steps) for k in (0, 3)}
+    drafted, accepted = (16 * steps,) * 3, (13.0 * steps, 10.5 * steps, 8.2 * steps)
+    return Counters(
+        "life", 15.0 * tick, cells, drafted, accepted, all_steps=2 * steps, live=live, trial=trial
+    )
+
+
+def ticks(to: Settings, publish: bool = True, count: int = 6, **how: object) -> Taken:
+    """The first tick that gives a schedule, or the last one."""
+    evidence = Evidence()
+    for tick in range(1, count + 1):
+        now = {POD: counters(tick, **how)}  # type: ignore[arg-type]
+        taken = step(evidence, now, FIGURE_3.profile(), to, publish, 1e6 + 15 * tick)
+        evidence = taken.evidence
+        if taken.schedule is not None and taken.decision.steps_changed:
+            break
+    return taken
+
+
+def test_a_change_is_published_as_a_trial_and_the_rest_of_the_schedule_stays() -> None:
+    taken = ticks(TO)
+    assert taken.schedule is not None
+    assert taken.schedule.trial is not None
+    assert taken.schedule.trial.against == SMALL
+    assert (taken.schedule.generation, taken.schedule.budget) == (5, Budget(0.01))
+
+
+@pytest.mark.parametrize("how", [{"trial": None}, {"live": False}])
+def test_where_an_engine_cannot_compare_schedules_changes_are_not_proved(how: dict[str, object]) -> None:
+    taken = ticks(TO, **how)
+    assert taken.schedule is not None
+    assert taken.schedule.trial is None
+
+
+def test_without_leave_to_publish_nothing_is_tried() -> None:
+    taken = ticks(TO, publish=False)
+    assert (taken.schedule, taken.decision.trial) == (None, None)
+
+
+@pytest.mark.parametrize("publish", [True, False])
+def test_a_trial_that_was_begun_is_brought_to_its_end_in_every_mode(publish: bool) -> None:
+    to = replace(TO, in_force=ON_TRIAL)
+    taken = ticks(to, publish, count=3, trial=TrialCount(5, Pairs(12, -2.4, 0.49), False))
+    assert taken.decision.reason is Reason.CHANGE_UNDONE
+    assert taken.schedule is not None
+    assert (taken.schedule.generation, taken.schedule.steps, taken.schedule.trial) == (6, SMALL, None)
+
+
+@pytest.mark.parametrize(("mode", "proves"), [("Apply", True), ("Observe", False), ("Recommend", False)])
+def test_only_mode_apply_proves(mode: str, proves: bool) -> None:
+    with open("deploy/samples/sim-two-replicas.yaml") as file:
+        sd = SpeculativeDeployment.model_validate(yaml.safe_load(file))
+    spec = sd.spec.model_copy(update={"tuning": sd.spec.tuning.model_copy(update={"mode": mode})})
+    assert settings(spec, ON_TRIAL).prove is proves
