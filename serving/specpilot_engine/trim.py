@@ -26,7 +26,7 @@ GAIN_STEPS = 16  # over which that gain is averaged
 PROBE_SHARE = 0.1  # of what cutting gains goes into whole steps,
 PROBE_PRICE = 0.02  # but no more than this of the goodput,
 FIRST_PRICE = 0.1  # and this for a start, so that the operator sees soon what traffic has become:
-FIRST_DRAFTS = 400  # until so many whole drafts were seen since cutting began
+FIRST_DRAFTS = 200  # until so many whole drafts were seen since cutting began
 
 
 class Trimmer:

@@ -46,6 +46,7 @@ class Counters:
     all_steps: float | None = None
     explored_steps: float | None = None
     exploration_share: float | None = None
+    trimmed_rows: float | None = None  # drafts that were not verified; None without a row budget
     generation: int | None = None  # of the schedule in force
     live: bool | None = None
     live_reason: str = ""

@@ -99,6 +99,10 @@ def between(before: Counters, after: Counters, *, longest: float = LONGEST_WINDO
     )
     if cells:
         return window
+    if trimmed := (after.trimmed_rows or 0.0) - (before.trimmed_rows or 0.0):
+        # What vLLM counts then is of no depth, and acceptance among what was verified is too good.
+        message = f"no step was timed in which all drafts were verified: {trimmed:.0f} rows were left out"
+        return Discarded(Discard.NOTHING_CLEAN, message)
     return _from_latency(window, before, after)
 
 
@@ -119,6 +123,7 @@ def _unrelated(before: Counters, after: Counters, longest: float) -> Discarded |
 _MONOTONE = (
     "all_steps",
     "explored_steps",
+    "trimmed_rows",
     "generated",
     "prompt",
     "preemptions",

@@ -21,6 +21,7 @@ _SUMS = {
     protocol.M_ALL_STEPS: "all_steps",
     protocol.M_EXPLORED_STEPS: "explored_steps",
     protocol.M_CONTEXT: "context_tokens",
+    protocol.M_ROWS_TRIMMED: "trimmed_rows",
     "vllm:generation_tokens_total": "generated",
     "vllm:prompt_tokens_total": "prompt",
     "vllm:num_preemptions_total": "preemptions",

@@ -1,0 +1,68 @@
+"""Leave for a row budget: who gets it, with which schedule, and when it ends."""
+
+from dataclasses import replace
+
+import pytest
+
+from specpilot.api.deployment import SpeculativeDeploymentSpec
+from specpilot.control.step import first_schedule, settings, without_leave
+from specpilot.estimate.counters import Counters
+from specpilot.estimate.windows import Discard, Discarded, Window, between
+from specpilot_engine.protocol import Budget, Schedule, Step
+
+IN_FORCE = Schedule(4, (Step(16, 3),))
+
+
+def spec(
+    *args: str, adaptive: str = "Auto", mode: str = "Apply", price: float = 0.005
+) -> SpeculativeDeploymentSpec:
+    return SpeculativeDeploymentSpec.model_validate(
+        {
+            "model": {"name": "m"},
+            "engine": {"image": "vllm/vllm-openai:v0.33.0", "args": list(args)},
+            "speculation": {
+                "method": "DraftModel",
+                "draftModel": {"name": "d"},
+                "verification": {"adaptive": adaptive},
+            },
+            "tuning": {"mode": mode, "explorationPrice": price},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "price"),
+    [
+        (spec("--enforce-eager", price=0.01), 0.01),
+        (spec("--enforce-eager", adaptive="Never"), 0.0),
+        (spec("--enforce-eager", mode="Observe"), 0.0),
+        (spec("--enforce-eager", mode="Recommend"), 0.0),
+        (spec("--enforce-eager", price=0.0), 0.0),
+        (spec(), 0.0),  # with graphs
+    ],
+)
+def test_leave_is_given_to_engines_without_graphs_that_may_be_tuned(given, price):
+    assert settings(given, IN_FORCE).budget == Budget(price)
+    assert first_schedule((), settings(given, IN_FORCE)).budget == Budget(price)
+
+
+def test_leave_that_is_withdrawn_ends_with_a_new_generation_and_leave_that_is_new_waits_for_one():
+    never = settings(spec("--enforce-eager", adaptive="Never"), IN_FORCE)
+    auto = settings(spec("--enforce-eager"), IN_FORCE)
+    with_budget = replace(IN_FORCE, budget=Budget(0.005))
+    assert without_leave(with_budget, never) == replace(IN_FORCE, generation=5)
+    assert without_leave(IN_FORCE, never) is None
+    assert without_leave(with_budget, auto) is None
+    assert without_leave(IN_FORCE, auto) is None
+
+
+def test_a_window_in_which_drafts_were_cut_and_no_whole_step_was_timed_is_discarded():
+    before = Counters(
+        "a", 0.0, all_steps=100, generated=1000, trimmed_rows=50, latency_sum=1.0, latency_count=100
+    )
+    after = replace(before, at=15.0, all_steps=200, generated=1100, latency_sum=5.0, latency_count=200)
+    assert isinstance(between(before, after), Window)
+    found = between(before, replace(after, trimmed_rows=450))
+    assert isinstance(found, Discarded)
+    assert found.reason is Discard.NOTHING_CLEAN
+    assert found.message == "no step was timed in which all drafts were verified: 400 rows were left out"
