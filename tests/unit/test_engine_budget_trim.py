@@ -113,7 +113,7 @@ def test_a_request_whose_drafts_turn_good_is_verified_again():
     world = World(lambda i: 0.95 if i in good else 0.0)
     world.run(1500)
     good.add(2)
-    world.run(400)
+    world.run(700)
     kept = world.kept[-100:]
     assert sum(k[2] for k in kept) > 300
     assert sum(k[0] + k[1] + k[3] for k in kept) < 0.3 * sum(k[2] for k in kept)
