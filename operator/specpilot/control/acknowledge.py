@@ -114,16 +114,18 @@ class Acknowledgements:
 
     async def _follow(self, key: Key) -> None:
         try:
-            if await self._until_settled(key):
-                self._rest.pop(key, None)
-            else:
-                rest = min(LONGEST_REST, 2 * self._rest.get(key, (0.0, self._settings.timeout / 2))[1])
-                self._rest[key] = (time.monotonic() + rest, rest)
-                log.warning("not acknowledged", namespace=key[0], name=key[1], next_attempt_in=rest)
+            settled = await self._until_settled(key)
         except Exception:
+            # A bug of ours rests as well: whoever hears that this is done has it followed again.
             log.exception("acknowledgement", namespace=key[0], name=key[1])
-        finally:
-            self._done(key)
+            settled = False
+        if settled:
+            self._rest.pop(key, None)
+        else:
+            rest = min(LONGEST_REST, 2 * self._rest.get(key, (0.0, self._settings.timeout / 2))[1])
+            self._rest[key] = (time.monotonic() + rest, rest)
+            log.warning("not acknowledged", namespace=key[0], name=key[1], next_attempt_in=rest)
+        self._done(key)
 
     async def _until_settled(self, key: Key) -> bool:
         deadline = time.monotonic() + self._settings.timeout
