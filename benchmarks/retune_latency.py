@@ -26,7 +26,7 @@ from deploy.console import say
 from deploy.demo.tiny import AGREEMENT, tiny
 from kubernetes import client, config
 from tests.cluster.operator_process import running
-from tests.cluster.operator_world import Watched, load, namespace_of, simulated
+from tests.cluster.operator_world import Watched, load, simulated
 from tests.setup import cluster as clusters
 from tests.setup import images, models, vllm, vllm_pods
 from tests.setup.cluster import Cluster
@@ -76,8 +76,8 @@ def measure(cluster: Cluster, engine: str, replicas: int, repetitions: int) -> l
     operator = _loaded(cluster, "operator")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        where = stack.enter_context(namespace_of(cluster, "latency"))
-        stack.enter_context(running(cluster, folder, engineImage=operator))
+        process = stack.enter_context(running(cluster, folder, places=1, engineImage=operator))
+        where = stack.enter_context(process.identity.place())
         body = _simulated(cluster, replicas) if engine == "sim" else _real(cluster, where, stack)
         # What is written here must not be overruled, and need not be.
         body["spec"]["tuning"]["mode"] = "Observe"

@@ -1,4 +1,4 @@
-"""What more than one tier needs: a real vLLM and models small enough for it."""
+"""What more than one tier needs: a real vLLM, models small enough for it, and how tests share a machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.setup import models, vllm
+from tests.setup import cluster, models, vllm
+
+FOUND_UP = pytest.StashKey[bool]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several workers a file goes to one of them, and all that start a vLLM to the same: one at a time."""
+    for item in items:
+        group = "vllm" if item.path.parent.name == "engine" else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Workers share a cluster, which none of them may stop: whoever gives them work does."""
+    if session.config.getoption("numprocesses", None):
+        session.config.stash[FOUND_UP] = cluster.is_up()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not session.config.stash.get(FOUND_UP, True) and cluster.is_up():
+        cluster.stop()
 
 
 @pytest.fixture(scope="session")

@@ -8,23 +8,24 @@ from uuid import uuid4
 
 import pytest
 from deploy.console import TroubleError
+from tests.cluster import places
 from tests.setup import cluster as clusters
 from tests.setup import debian, images, vllm_pods
 from tests.setup.cluster import Cluster
+from tests.setup.locks import alone
 from tests.setup.vllm import Vllm
-
-RESTRICTED = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """The cluster that all tests of this run share."""
     try:
-        running, started = clusters.start()
+        with alone("cluster"):
+            running, started = clusters.start()
     except TroubleError as error:
         pytest.fail(str(error), pytrace=False)
     yield running
-    if started:
+    if started and not hasattr(request.config, "workerinput"):
         clusters.stop()
 
 
@@ -35,8 +36,7 @@ def namespace(cluster: Cluster) -> Iterator[Callable[..., str]]:
 
     def make(prefix: str = "t", **labels: str) -> str:
         name = f"{prefix}-{uuid4().hex[:8]}"
-        metadata = {"name": name, "labels": {**RESTRICTED, **labels}}
-        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        cluster.apply(places.namespace(name, **labels))
         made.append(name)
         return name
 
@@ -48,8 +48,9 @@ def namespace(cluster: Cluster) -> Iterator[Callable[..., str]]:
 def _loaded(cluster: Cluster, name: str) -> str:
     try:
         debian.provide(debian.CLUSTER)
-        image = images.provide(name)
-        cluster.load(image.archive)
+        with alone("images"):
+            image = images.provide(name)
+            cluster.load(image.archive)
     except TroubleError as error:
         pytest.fail(str(error), pytrace=False)
     return image.name

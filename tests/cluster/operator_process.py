@@ -15,81 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from tests.cluster.operator_identity import Identity
 from tests.setup.cluster import PROJECT, Cluster
 from tests.setup.waiting import eventually
 
 from specpilot.local.process import free_ports
-
-NAMESPACE = "specpilot-system"
-USER = f"system:serviceaccount:{NAMESPACE}:specpilot"
-
-# The least that the operator needs; its chart grants the same.
-RULES: list[dict[str, Any]] = [
-    {
-        "apiGroups": ["specpilot.io"],
-        "resources": ["speculativedeployments"],
-        "verbs": ["get", "list", "watch"],
-    },
-    {
-        "apiGroups": ["specpilot.io"],
-        "resources": ["speculativedeployments/status", "costprofiles/status"],
-        "verbs": ["patch"],
-    },
-    {
-        "apiGroups": ["specpilot.io"],
-        "resources": ["speculativedeployments/finalizers"],  # blockOwnerDeletion
-        "verbs": ["update"],
-    },
-    {
-        "apiGroups": ["specpilot.io"],
-        "resources": ["costprofiles"],
-        "verbs": ["get", "list", "watch", "create", "patch"],
-    },
-    {
-        "apiGroups": ["apps", "batch", "", "policy"],
-        "resources": [
-            "deployments",
-            "jobs",
-            "configmaps",
-            "services",
-            "serviceaccounts",
-            "poddisruptionbudgets",
-        ],
-        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
-    },
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch", "patch"]},
-    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list"]},
-    {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
-    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
-]
-
-
-def install(cluster: Cluster) -> None:
-    """CRDs, namespace and rights; again is no change."""
-    crds = [yaml.safe_load(path.read_text()) for path in sorted((PROJECT / "crds").glob("*.yaml"))]
-    cluster.apply(*crds)
-    for crd in crds:
-        cluster.kubectl(
-            "wait", "--for=condition=Established", f"crd/{crd['metadata']['name']}", "--timeout=30s"
-        )
-    name = {"name": "specpilot"}
-    cluster.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {**name, "namespace": NAMESPACE}},
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": name,
-            "rules": RULES,
-        },
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": name,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", **name},
-            "subjects": [{"kind": "ServiceAccount", **name, "namespace": NAMESPACE}],
-        },
-    )
 
 
 class OperatorProcess:
@@ -98,15 +28,16 @@ class OperatorProcess:
     `before` is Python that runs in its process first, for a bug that it shall have.
     """
 
-    def __init__(self, cluster: Cluster, folder: Path, before: str = "", **config: Any) -> None:
-        self._folder = folder
+    def __init__(self, identity: Identity, folder: Path, before: str = "", **config: Any) -> None:
+        self.identity = identity
         program = "import runpy; runpy.run_module('specpilot.operator_main', run_name='__main__')"
         self._program = ["-c", f"{before}\n{program}"] if before else ["-m", "specpilot.operator_main"]
         self._log = folder / "operator.log"
         self._health = free_ports(1)[0]
         self._config = folder / "operator.yaml"
         settings = {
-            "namespace": NAMESPACE,
+            "namespace": identity.namespace,
+            "watchNamespaces": identity.watched,
             "tick": "500ms",
             # A container that is restarted in its pod keeps its name, and with it the Lease. Its deadlines
             # are long: the machines that run tests stall.
@@ -119,7 +50,7 @@ class OperatorProcess:
         self.ports: dict[str, int] = settings["ports"]
         self._config.write_text(yaml.safe_dump(settings))
         self._kubeconfig = folder / "kubeconfig"
-        self._kubeconfig.write_text(json.dumps(_kubeconfig(cluster)))
+        self._kubeconfig.write_text(json.dumps(identity.kubeconfig()))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -189,22 +120,20 @@ class OperatorProcess:
 
 
 @contextmanager
-def running(cluster: Cluster, folder: Path, before: str = "", **config: Any) -> Iterator[OperatorProcess]:
-    """An installed operator that runs for as long as the block, and ends as told."""
-    install(cluster)
-    process = OperatorProcess(cluster, folder, before, **config)
-    process.start()
+def running(
+    cluster: Cluster, folder: Path, before: str = "", places: int = 3, **config: Any
+) -> Iterator[OperatorProcess]:
+    """An installed operator that runs for as long as the block, and ends as told.
+
+    It looks after `places` namespaces, to be had from `identity.place()`; 0: after the whole cluster.
+    """
+    identity = Identity(cluster, places)
+    identity.install()
+    process = OperatorProcess(identity, folder, before, **config)
     try:
+        process.start()
         yield process
     finally:
         status = process.stop()
+        identity.remove()
     assert status == 0, f"the operator ended with {status}: see {folder}"
-
-
-def _kubeconfig(cluster: Cluster) -> dict[str, Any]:
-    """The cluster's, with the operator's own user."""
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    token = cluster.kubectl("create", "token", "specpilot", "--namespace", NAMESPACE, "--duration=4h").strip()
-    current = next(c for c in config["contexts"] if c["name"] == config["current-context"])
-    current["context"]["user"] = "specpilot"
-    return {**config, "users": [{"name": "specpilot", "user": {"token": token}}]}

@@ -5,14 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
-from uuid import uuid4
 
-from tests.cluster.operator_process import USER
-from tests.setup.audit import Write
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
 
@@ -139,18 +135,6 @@ class Watched:
 
 
 @contextmanager
-def namespace_of(cluster: Cluster, prefix: str = "t") -> Iterator[str]:
-    """A namespace under restricted pod security, for as long as the block; its name."""
-    name = f"{prefix}-{uuid4().hex[:8]}"
-    labels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "warn")}
-    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
-    try:
-        yield name
-    finally:
-        cluster.remove_namespace(name)
-
-
-@contextmanager
 def load(
     urls: Sequence[str], clients: int, traffic: str = "mixed", temperature: float = 0.0
 ) -> Iterator[Load]:
@@ -165,27 +149,3 @@ def load(
         loop.call_soon_threadsafe(stop.set)
         thread.join()
         loop.close()
-
-
-def writes(cluster: Cluster, after: int) -> list[Write]:
-    """What the operator wrote since a place in the audit log, the Lease aside."""
-    assert cluster.audit_log is not None, "this cluster has no audit log"
-    return [w for w in cluster.audit_log.writes(after, user=USER) if w.resource != "leases"]
-
-
-def position(cluster: Cluster) -> int:
-    assert cluster.audit_log is not None, "this cluster has no audit log"
-    return cluster.audit_log.position()
-
-
-def quiet(cluster: Cluster, seconds: float, within: float, what: str) -> None:
-    """Wait for a stretch of `seconds` in which the operator writes nothing."""
-    start, since = position(cluster), time.monotonic()
-
-    def still() -> bool:
-        nonlocal start, since
-        if writes(cluster, start):
-            start, since = position(cluster), time.monotonic()
-        return time.monotonic() - since >= seconds
-
-    eventually(still, within, what, every=1.0)

@@ -83,6 +83,7 @@ def release(cluster: Cluster, namespace: Namespace, operator_image: str, tmp_pat
         remove_definitions(cluster)
 
 
+@pytest.mark.alone
 def test_the_chart_installs_serves_upgrades_and_leaves_what_serves(
     release: Release, cluster: Cluster, namespace: Namespace, sim_image: str
 ) -> None:

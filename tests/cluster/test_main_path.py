@@ -13,7 +13,8 @@ import pytest
 import yaml
 from deploy.demo.tiny import LONGEST, NAME, tiny
 from tests.cluster.operator_process import OperatorProcess, running
-from tests.cluster.operator_world import Watched, load, namespace_of
+from tests.cluster.operator_world import Watched, load
+from tests.cluster.places import namespace_of
 from tests.setup import prometheus
 from tests.setup.cluster import Cluster
 from tests.setup.diagnosis import explained
@@ -43,7 +44,7 @@ def operator(
     # A vLLM that starts takes the whole machine for a while: no time for a short Lease.
     lease = {"duration": "15s", "renewDeadline": "10s", "retryPeriod": "2s"}
     config = {"engineImage": operator_image, "prometheus": [endpoint], "lease": lease}
-    with running(cluster, tmp_path, **config) as process:
+    with running(cluster, tmp_path, places=0, **config) as process:
         yield process
 
 
@@ -58,6 +59,7 @@ def depth_at(schedule: dict[str, Any], batch: int) -> int:
     return int(next((s["tokens"] for s in steps if batch <= s["upTo"]), steps[-1]["tokens"]))
 
 
+@pytest.mark.alone
 def test_one_file_serves_is_measured_and_follows_load_and_traffic(
     cluster: Cluster,
     operator: OperatorProcess,

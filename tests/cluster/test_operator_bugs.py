@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.operator_process import OperatorProcess, running
-from tests.cluster.operator_world import Watched, namespace_of, simulated
+from tests.cluster.operator_world import Watched, simulated
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
 
@@ -44,9 +44,9 @@ def operator(cluster: Cluster, operator_image: str, flag: Path) -> Iterator[Oper
 
 
 @pytest.fixture(scope="module")
-def where(cluster: Cluster, operator: OperatorProcess) -> Iterator[str]:
+def where(operator: OperatorProcess) -> Iterator[str]:
     assert operator.alive()
-    with namespace_of(cluster) as name:
+    with operator.identity.place() as name:
         yield name
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.operator_process import OperatorProcess, running
-from tests.cluster.operator_world import Watched, namespace_of, simulated
+from tests.cluster.operator_world import Watched, simulated
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
 
@@ -24,7 +24,7 @@ def operator(
 def flash(cluster: Cluster, sim_image: str, operator: OperatorProcess) -> Iterator[Watched]:
     """A deployment that serves; the tests that share it leave it serving as they found it."""
     assert operator.alive()
-    with namespace_of(cluster) as where:
+    with operator.identity.place() as where:
         watched = Watched(cluster, where, "flash")
         watched.apply(simulated("flash", sim_image))
         watched.serving()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.cluster.operator_process import OperatorProcess, running
-from tests.cluster.operator_world import Watched, load, namespace_of, simulated
+from tests.cluster.operator_world import Watched, load, simulated
 from tests.cluster.prometheus_proxy import MODES, Proxy, prometheus
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
@@ -34,7 +34,7 @@ def flash(cluster: Cluster, sim_image: str, operator: OperatorProcess) -> Iterat
     """One that goes by Prometheus alone, under load."""
     assert operator.alive()
     metrics = {"source": "Prometheus", "prometheus": "main"}
-    with namespace_of(cluster) as where:
+    with operator.identity.place() as where:
         watched = Watched(cluster, where, "flash")
         watched.apply(simulated("flash", sim_image, metrics=metrics))
         watched.serving()

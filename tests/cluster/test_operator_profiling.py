@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.cluster.operator_process import OperatorProcess, running
-from tests.cluster.operator_world import SMALL_GRID, Watched, namespace_of, simulated
+from tests.cluster.operator_world import SMALL_GRID, Watched, simulated
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
 
@@ -25,10 +25,10 @@ def operator(
 
 
 @pytest.fixture(scope="module")
-def where(cluster: Cluster, operator: OperatorProcess) -> Iterator[str]:
+def where(operator: OperatorProcess) -> Iterator[str]:
     """One namespace for the module: profiles are reused within it."""
     assert operator.alive()
-    with namespace_of(cluster) as name:
+    with operator.identity.place() as name:
         yield name
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.cluster.operator_process import OperatorProcess, running
-from tests.cluster.operator_world import SMALL_GRID, Watched, namespace_of, position, simulated, writes
+from tests.cluster.operator_world import SMALL_GRID, Watched, simulated
 from tests.setup.audit import Write
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
@@ -22,14 +22,16 @@ POINTS = 6
 def operator(
     cluster: Cluster, operator_image: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
-    with running(cluster, tmp_path_factory.mktemp("operator"), engineImage=operator_image) as process:
+    with running(
+        cluster, tmp_path_factory.mktemp("operator"), places=5, engineImage=operator_image
+    ) as process:
         yield process
 
 
 @pytest.fixture
-def where(cluster: Cluster, operator: OperatorProcess) -> Iterator[str]:
+def where(operator: OperatorProcess) -> Iterator[str]:
     assert operator.alive()
-    with namespace_of(cluster) as name:
+    with operator.identity.place() as name:
         yield name
 
 
@@ -65,15 +67,16 @@ def measured(of: Watched, cluster: Cluster) -> list[dict[str, Any]]:
     return list(profile["spec"]["points"])
 
 
-def refused(of: Watched, since: int) -> list[Write]:
+def refused(operator: OperatorProcess, since: int) -> list[Write]:
     """What the API server would not take; that somebody was faster is no refusal."""
-    mine = [w for w in writes(of.cluster, since) if w.namespace == of.namespace]
-    return [w for w in mine if w.code >= 400 and w.code not in (404, 409)]
+    return [w for w in operator.identity.writes(since) if w.code >= 400 and w.code not in (404, 409)]
 
 
-def test_another_engine_while_the_job_measures(flash: Watched, cluster: Cluster, sim_image: str) -> None:
+def test_another_engine_while_the_job_measures(
+    operator: OperatorProcess, flash: Watched, cluster: Cluster, sim_image: str
+) -> None:
     """The points of the engine before are slow ones: none may be told of the one after."""
-    since = position(cluster)
+    since = operator.identity.position()
     flash.apply(simulated("flash", sim_image, {"time_scale": 0.1}, profiling=JOB, replicas=0))
     (profile,) = eventually(lambda: cluster.get("specprof", "", flash.namespace), 90, "the first points")
     first, slow = uid(flash), profile["metadata"]["name"]
@@ -86,11 +89,13 @@ def test_another_engine_while_the_job_measures(flash: Watched, cluster: Cluster,
     assert 0 < len(before) < POINTS
     assert flash.status()["profile"]["name"] != slow
     assert max(p["seconds"] for p in points) < min(p["seconds"] for p in before)
-    assert refused(flash, since) == []
+    assert refused(operator, since) == []
 
 
-def test_a_pod_template_that_let_the_job_fail(flash: Watched, cluster: Cluster, sim_image: str) -> None:
-    since = position(cluster)
+def test_a_pod_template_that_let_the_job_fail(
+    operator: OperatorProcess, flash: Watched, cluster: Cluster, sim_image: str
+) -> None:
+    since = operator.identity.position()
     nowhere = {"spec": {"nodeSelector": {"disk": "none-has-this"}}}
     hurried = {**JOB, "deadline": "3s"}
     flash.apply(simulated("flash", sim_image, profiling=hurried, podTemplate=nowhere, replicas=0))
@@ -100,11 +105,13 @@ def test_a_pod_template_that_let_the_job_fail(flash: Watched, cluster: Cluster, 
     fresh = another(flash, first)
     assert "nodeSelector" not in fresh["spec"]["template"]["spec"]
     measured(flash, cluster)
-    assert refused(flash, since) == []
+    assert refused(operator, since) == []
 
 
-def test_an_image_that_is_not_there(flash: Watched, cluster: Cluster, sim_image: str) -> None:
-    since = position(cluster)
+def test_an_image_that_is_not_there(
+    operator: OperatorProcess, flash: Watched, cluster: Cluster, sim_image: str
+) -> None:
+    since = operator.identity.position()
     missing = sim_image.rpartition(":")[0] + ":v0.33.0-none"
     flash.apply(simulated("flash", missing, profiling=JOB, replicas=0))
     eventually(lambda: missing in flash.condition("Profiled").get("message", ""), 60, "the image is named")
@@ -112,13 +119,13 @@ def test_an_image_that_is_not_there(flash: Watched, cluster: Cluster, sim_image:
     flash.patch(engine={"image": sim_image})
     another(flash, first)
     measured(flash, cluster)
-    assert refused(flash, since) == []
+    assert refused(operator, since) == []
 
 
 def test_measuring_moves_into_the_pods_when_its_place_changes(
-    flash: Watched, cluster: Cluster, sim_image: str
+    operator: OperatorProcess, flash: Watched, cluster: Cluster, sim_image: str
 ) -> None:
-    since = position(cluster)
+    since = operator.identity.position()
     flash.apply(simulated("flash", sim_image, {"time_scale": 0.1}, profiling=JOB, replicas=0))
     eventually(lambda: uid(flash), 30, "a Job")
     elsewhere = {"where": "Pod", "grid": SMALL_GRID}
@@ -126,7 +133,7 @@ def test_measuring_moves_into_the_pods_when_its_place_changes(
     eventually(lambda: not uid(flash), 30, "the Job goes")
     measured(flash, cluster)
     flash.serving(90)
-    assert refused(flash, since) == []
+    assert refused(operator, since) == []
 
 
 def test_pods_that_come_later_measure_nothing(flash: Watched, cluster: Cluster, sim_image: str) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.cluster.operator_process import OperatorProcess, running
-from tests.cluster.operator_world import SMALL_GRID, Watched, load, position, quiet, simulated, writes
+from tests.cluster.operator_world import SMALL_GRID, Watched, load, simulated
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
 
@@ -22,8 +22,9 @@ def operator(cluster: Cluster, operator_image: str, tmp_path: Any) -> Iterator[O
 
 
 @pytest.fixture
-def flash(cluster: Cluster, namespace: Callable[..., str]) -> Watched:
-    return Watched(cluster, namespace(), "flash")
+def flash(cluster: Cluster, operator: OperatorProcess) -> Iterator[Watched]:
+    with operator.identity.place() as where:
+        yield Watched(cluster, where, "flash")
 
 
 def restarted(operator: OperatorProcess) -> None:
@@ -34,20 +35,20 @@ def restarted(operator: OperatorProcess) -> None:
 
 @pytest.mark.parametrize("children", [2, 5], ids=lambda n: f"after {n} children")
 def test_killed_while_it_applies_it_adds_what_is_missing_and_touches_nothing_else(
-    operator: OperatorProcess, cluster: Cluster, flash: Watched, sim_image: str, children: int
+    operator: OperatorProcess, flash: Watched, sim_image: str, children: int
 ) -> None:
     flash.apply(simulated("flash", sim_image))
     eventually(lambda: len(flash.children()) >= children, 20, f"{children} children", every=0.01)
     operator.kill()
     there = {name: body["metadata"]["uid"] for name, body in flash.children().items()}
-    since = position(cluster)
+    since = operator.identity.position()
     restarted(operator)
     flash.serving()
     after = flash.children()
     assert {name: after[name]["metadata"]["uid"] for name in there} == there
-    assert not [w for w in writes(cluster, since) if w.verb == "delete"]
+    assert not [w for w in operator.identity.writes(since) if w.verb == "delete"]
     assert flash.generation() == 1
-    written = {(w.resource, w.name) for w in writes(cluster, since) if w.code == 200}
+    written = {(w.resource, w.name) for w in operator.identity.writes(since) if w.code == 200}
     assert not written & {("deployments", "flash"), ("services", "flash"), ("configmaps", "flash-schedule")}
 
 
@@ -61,7 +62,7 @@ def test_killed_while_it_profiles_it_repeats_no_point(
     before = cluster.get("specprof", name, flash.namespace)["spec"]["points"]
     job = flash.children()["Job", "flash-profile"]["metadata"]["uid"]
     assert 0 < len(before) < 6
-    since = position(cluster)
+    since = operator.identity.position()
     restarted(operator)
     assert flash.children()["Job", "flash-profile"]["metadata"]["uid"] == job
     flash.wait("Profiled", "Measured")
@@ -69,14 +70,16 @@ def test_killed_while_it_profiles_it_repeats_no_point(
     assert len(after) == 6
     assert [point for point in after if point in before] == before
     made = [
-        w for w in writes(cluster, since) if (w.verb == "create" or w.code == 201) and w.resource != "events"
+        w
+        for w in operator.identity.writes(since)
+        if (w.verb == "create" or w.code == 201) and w.resource != "events"
     ]
     assert made == []
     eventually(lambda: ("Job", "flash-profile") not in flash.children(), 30, "the finished Job goes")
 
 
 def test_killed_while_it_retunes_it_keeps_the_generation_and_goes_on(
-    operator: OperatorProcess, cluster: Cluster, flash: Watched, sim_image: str
+    operator: OperatorProcess, flash: Watched, sim_image: str
 ) -> None:
     flash.apply(simulated("flash", sim_image, replicas=2))
     flash.serving()
@@ -86,7 +89,7 @@ def test_killed_while_it_retunes_it_keeps_the_generation_and_goes_on(
         operator.kill()
         generation, children = flash.generation(), flash.children()
         decision = flash.status().get("lastDecision")
-        since = position(cluster)
+        since = operator.identity.position()
         traffic.clients = 0
         restarted(operator)
         flash.serving()
@@ -96,7 +99,7 @@ def test_killed_while_it_retunes_it_keeps_the_generation_and_goes_on(
         same = {k: v["metadata"]["resourceVersion"] for k, v in children.items() if k[0] != "Deployment"}
         assert {name: after[name]["metadata"]["resourceVersion"] for name in same} == same
         assert flash.status().get("lastDecision") == decision or decision is None
-        assert not [w for w in writes(cluster, since) if w.verb in ("create", "delete")]
+        assert not [w for w in operator.identity.writes(since) if w.verb in ("create", "delete")]
         traffic.clients, traffic.traffic = 4, "prose"
         eventually(lambda: flash.generation() > generation, 90, "it goes on tuning")
     assert flash.pod_lives() == lives
@@ -108,42 +111,42 @@ def test_a_restart_in_peace_writes_nothing_and_deletion_needs_no_operator(
     flash.apply(simulated("flash", sim_image, profiling={"where": "Pod", "grid": SMALL_GRID}))
     flash.wait("Profiled", "Measured")
     flash.serving()
-    quiet(cluster, 5, 60, "the operator has nothing left to write")
+    operator.identity.quiet(5, 60, "the operator has nothing left to write")
     before, status = flash.versions(), flash.body()["metadata"]["resourceVersion"]
     operator.kill()
-    since = position(cluster)
+    since = operator.identity.position()
     restarted(operator)
     time.sleep(6)
-    assert writes(cluster, since) == []
+    assert operator.identity.writes(since) == []
     assert flash.versions() == before
     assert flash.body()["metadata"]["resourceVersion"] == status
 
     # And deletion does not wait for an operator, nor does one that comes back undo it.
     operator.kill()
     cluster.kubectl("delete", "specdep/flash", "--cascade=foreground", "--timeout=60s", "-n", flash.namespace)
-    since = position(cluster)
+    since = operator.identity.position()
     restarted(operator)
     eventually(lambda: not flash.children(), 30, "all children are gone")
-    assert writes(cluster, since) == []
+    assert operator.identity.writes(since) == []
 
 
 def test_an_upgrade_that_renders_differently_rolls_no_pod(
-    operator: OperatorProcess, cluster: Cluster, flash: Watched, sim_image: str, tmp_path: Any
+    operator: OperatorProcess, flash: Watched, sim_image: str, tmp_path: Any
 ) -> None:
     """Another engine image is what every upgrade brings; other renderings go the same way."""
     flash.apply(simulated("flash", sim_image))
     flash.serving()
-    quiet(cluster, 5, 60, "the operator has nothing left to write")
+    operator.identity.quiet(5, 60, "the operator has nothing left to write")
     lives = flash.pod_lives()
     operator.stop()
     folder = tmp_path / "upgraded"
     folder.mkdir()
-    upgraded = OperatorProcess(cluster, folder, engineImage="localhost/specpilot/operator:next")
-    since = position(cluster)
+    upgraded = OperatorProcess(operator.identity, folder, engineImage="localhost/specpilot/operator:next")
+    since = operator.identity.position()
     restarted(upgraded)
     try:
         time.sleep(3)
-        assert not [w for w in writes(cluster, since) if w.resource == "deployments"]
+        assert not [w for w in operator.identity.writes(since) if w.resource == "deployments"]
         assert flash.pod_lives() == lives
         assert flash.condition("Progressing")["reason"] == "RolledOut"
     finally:

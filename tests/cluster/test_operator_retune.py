@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.cluster.operator_process import OperatorProcess, running
-from tests.cluster.operator_world import Watched, load, namespace_of, simulated
+from tests.cluster.operator_world import Watched, load, simulated
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
 
@@ -28,7 +28,7 @@ def operator(
 def flash(cluster: Cluster, sim_image: str, operator: OperatorProcess) -> Iterator[Watched]:
     """Two replicas that serve."""
     assert operator.alive()
-    with namespace_of(cluster) as where:
+    with operator.identity.place() as where:
         watched = Watched(cluster, where, "flash")
         watched.apply(simulated("flash", sim_image, replicas=2))
         watched.serving()
@@ -46,6 +46,12 @@ def test_depths_follow_the_traffic_without_a_restart(flash: Watched, operator: O
     with load(flash.urls(), clients=4, traffic="code") as traffic:
         eventually(lambda: depth_at(flash.schedule(), 2) == 7, 60, "depth 7 for code")
         flash.wait("Speculating", "Drafting")
+        proved = eventually(
+            lambda: (d := flash.status()["lastDecision"])["reason"] == "GainConfirmed" and d, 60, "a proof"
+        )
+        low, high = map(float, proved["measuredInterval"].split(" to "))
+        assert 0 < low < float(proved["measuredGain"]) < high
+        assert proved["gain"] == proved["measuredGain"]
         flash.wait("Tuned", "Holding")
         traffic.traffic = "prose"
         eventually(lambda: depth_at(flash.schedule(), 2) <= 3, 60, "depth 3 or less for prose")
@@ -53,12 +59,14 @@ def test_depths_follow_the_traffic_without_a_restart(flash: Watched, operator: O
     status = flash.status()
     assert status["speculation"]["desired"]["generation"] > generation + 1
     assert status["speculation"]["effective"]["schedule"] == flash.schedule()["schedule"]
-    assert status["lastDecision"]["reason"] in ("TrafficShift", "BetterSchedule", "CostShift", "LoadShift")
+    told = ("TrafficShift", "BetterSchedule", "CostShift", "LoadShift", "GainConfirmed")
+    assert status["lastDecision"]["reason"] in told
     assert float(status["lastDecision"]["predictedGain"]) > 0
     assert flash.pod_lives() == lives
     assert traffic.errors == 0
     assert any(reason == status["lastDecision"]["reason"] for reason, _ in flash.events())
     assert operator.metric("specpilot_operator_acknowledgement_seconds_count") > 0
+    assert any(reason == "GainConfirmed" for reason, _ in flash.events())
 
 
 def test_a_pod_that_joins_later_runs_the_schedule_in_force(flash: Watched, cluster: Cluster) -> None:
@@ -101,7 +109,7 @@ def test_an_engine_that_cannot_be_tuned_says_so_and_serves(
     cluster: Cluster, sim_image: str, operator: OperatorProcess
 ) -> None:
     assert operator.alive()
-    with namespace_of(cluster) as where:
+    with operator.identity.place() as where:
         stock = Watched(cluster, where, "stock")
         fails = {"fail": {"live": "no lookup in this scheduler"}}
         stock.apply(simulated("stock", sim_image, fails))
@@ -118,7 +126,7 @@ def test_pods_that_are_not_ready_are_left_out_of_the_acknowledgement(
     assert operator.alive()
     limits = {"resources": {"limits": {"nvidia.com/gpu": "5"}}}
     template = {"spec": {"containers": [{"name": "vllm", **limits}]}}
-    with namespace_of(cluster) as where:
+    with operator.identity.place() as where:
         tight = Watched(cluster, where, "tight")
         tight.apply(simulated("tight", sim_image, replicas=2, podTemplate=template))
         assert "nvidia.com/gpu" in tight.wait("Degraded", "Unschedulable")["message"]

@@ -34,7 +34,6 @@ class Cluster:
         self.kubeconfig = kubeconfig
         self.audit_log = AuditLog(audit_log) if audit_log else None
         self._kubectl, self._load = kubectl, load
-        self._loaded: set[Path] = set()
 
     def kubectl(self, *args: str, input: str | None = None, check: bool = True) -> str:
         """Standard output of kubectl; AssertionError with its standard error when it fails and `check`."""
@@ -65,11 +64,14 @@ class Cluster:
         return found if name else (found or {"items": []})["items"]
 
     def load(self, archive: Path) -> None:
-        """Bring an image archive into the node, once."""
-        if archive not in self._loaded:
+        """Bring an image archive into the node, once in the cluster's life."""
+        system = self.get("namespace", "kube-system")["metadata"]["uid"]
+        loaded = cache() / "loaded" / system / archive.name
+        if not loaded.exists():
             say(f"loading {archive.name} into the cluster")
             run(*self._load, archive)
-            self._loaded.add(archive)
+            loaded.parent.mkdir(parents=True, exist_ok=True)
+            loaded.touch()
 
     def remove_namespace(self, name: str) -> None:
         """Delete a namespace with all that is in it: its pods end at once, the rest in a few seconds."""
@@ -83,6 +85,15 @@ def prepare() -> None:
     """Get what `start` needs, which may take minutes, and start nothing."""
     if not os.environ.get(GIVEN) and not _kind_works():
         _run_localkube("prepare")
+
+
+def is_up() -> bool:
+    """Whether `start` would find a cluster that runs."""
+    if os.environ.get(GIVEN):
+        return True
+    if _kind_works():
+        return KIND_NAME in run("kind", "get", "clusters").split()
+    return subprocess.run([*LOCALKUBE, "status"], capture_output=True).returncode == 0
 
 
 def start() -> tuple[Cluster, bool]:
@@ -127,7 +138,7 @@ def _own_kubectl() -> str:
 
 def _kind() -> tuple[Cluster, bool]:
     kubeconfig = cache() / "kind.kubeconfig"
-    started = KIND_NAME not in run("kind", "get", "clusters").split()
+    started = not is_up()
     if started:
         say("creating a cluster with kind")
         config = yaml.safe_load(KIND_CONFIG.read_text())
@@ -151,7 +162,7 @@ def _kind() -> tuple[Cluster, bool]:
 
 
 def _localkube() -> tuple[Cluster, bool]:
-    running = subprocess.run([*LOCALKUBE, "status"], capture_output=True).returncode == 0
+    running = is_up()
     claims = [word for name, count in GPUS.items() for word in ("--extended-resource", f"{name}={count}")]
     kubeconfig = Path(_run_localkube("up", "--audit-log", *claims).strip())
     audit_log = kubeconfig.parents[1] / "logs" / "audit.log"
