@@ -196,6 +196,6 @@ def summary(record: Record, out: Path) -> Sequence[str]:
         *starved,
         f"[bold]{record.oracle_share:.1%}[/] of what an oracle emits that knows each phase's best depth;"
         f" the best single depth ({record.best_fixed}) gets {record.best_fixed_share:.1%}.",
-        f"{len(record.changes)} changes of the schedule{latency}; no restart.",
+        f"{record.depth_changes} changes of the schedule{latency}; no restart.",
         f"Report: [bold]{out / 'report.html'}[/] (open it in a browser), numbers: {out / 'report.json'}",
     )

@@ -43,7 +43,7 @@ def page(record: Record) -> str:
                     False,
                 ),
                 (
-                    str(len(record.changes)),
+                    str(record.depth_changes),
                     "changes of the schedule, no restart"
                     + (f"; in use after {max(waits):.2f} s at most" if waits else ""),
                     False,

@@ -115,6 +115,11 @@ class Record:
         return self.busy_share >= LEAST_BUSY
 
     @property
+    def depth_changes(self) -> int:
+        """How often the depths changed; a trial that confirmed a change is none."""
+        return sum(c.steps_changed for c in self.changes)
+
+    @property
     def oracle_tokens(self) -> float:
         """Tokens of an oracle that holds the best fixed depth in each scene."""
         return sum(self.oracle(i)[1] for i in range(len(self.played)))
@@ -148,7 +153,7 @@ class Record:
             "busy_share": round(self.busy_share, 4),
             "time_scale": self.time_scale,
             "replicas": self.replicas,
-            "changes": len(self.changes),
+            "changes": self.depth_changes,
             "decisions": [_change(c, self.started) for c in self.changes],
             "phases": [self._phase(i, p) for i, p in enumerate(self.played)],
         }
@@ -189,5 +194,5 @@ def _change(change: Change, started: float) -> dict[str, Any]:
 
 
 def schedules(changes: Sequence[Change]) -> list[Change]:
-    """The changes that a person counts: those of depths, not of what is explored."""
-    return [c for c in changes if c.steps_changed]
+    """The changes that a person hears of: those of depths and the ends of trials, not of what is explored."""
+    return [c for c in changes if c.told]
