@@ -37,7 +37,7 @@ class Fingerprint(Model):
     data: int = 1
     """Data-parallel size."""
     arguments: str = Field("", max_length=4096)
-    """The engine arguments that change a step's cost."""
+    """The engine arguments and environment variables that may change a step's cost."""
 
 
 class Point(Model):
