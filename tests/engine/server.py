@@ -91,21 +91,28 @@ def prompt(seed: int, length: int = 16) -> list[int]:
 
 @contextmanager
 def serving(
-    folder: Path, scheduler: str, path: str = "serving", shape: models.Shape = SMALL
+    folder: Path,
+    scheduler: str,
+    path: str = "serving",
+    shape: models.Shape = SMALL,
+    sequences: int = MAX_SEQS,
 ) -> Iterator[Server]:
-    """vLLM with `--scheduler-cls scheduler` ("": vLLM's own), its depth schedule 5 at every batch."""
+    """vLLM with `--scheduler-cls scheduler` ("": vLLM's own), its depth schedule 5 at every batch.
+
+    At most `sequences` requests run at once.
+    """
     environment, tiny = vllm.provide(), models.provide(shape)
     port, own = free_port(), free_port()
     speculative = {
         "method": "draft_model",
         "model": str(tiny.draft),
         "num_speculative_tokens": MAX_TOKENS,
-        "num_speculative_tokens_per_batch_size": [[1, MAX_SEQS, MAX_TOKENS]],
+        "num_speculative_tokens_per_batch_size": [[1, sequences, MAX_TOKENS]],
     }
     command = [str(environment.python), "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--model", str(tiny.target), "--served-model-name", "m", "--dtype", "bfloat16"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--no-enable-prefix-caching"]
-    command += ["--max-model-len", str(MAX_LEN), "--max-num-seqs", str(MAX_SEQS)]
+    command += ["--max-model-len", str(MAX_LEN), "--max-num-seqs", str(sequences)]
     command += ["--speculative-config", json.dumps(speculative)]
     if scheduler:
         command += ["--scheduler-cls", scheduler]

@@ -32,6 +32,7 @@ class Load:
     model: str = ""  # "": the server's own
     prompt_tokens: int = 32
     temperature: float = 0.0
+    seed: int = 0  # of the prompts
     tokens: int = 0  # emitted, of completed requests
     requests: int = 0  # completed
     errors: int = 0
@@ -44,7 +45,7 @@ async def hold(load: Load, stop: asyncio.Event) -> None:
     Servers that refuse, fail or vanish are counted in `load.errors` and tried again, ever more slowly;
     nothing is raised for them.
     """
-    chance = random.Random(0)
+    chance = random.Random(load.seed)
     clients: list[asyncio.Task[None]] = []
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     timeout = httpx.Timeout(600.0, connect=5.0)

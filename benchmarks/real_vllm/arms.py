@@ -1,0 +1,87 @@
+"""What the arms do: fixed depths hold one schedule, specpilot takes the operator's own steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from specpilot.control.step import Evidence, first_schedule, step
+from specpilot.decide.memory import Memory
+from specpilot.decide.tuner import Settings
+from specpilot.estimate.counters import Counters
+from specpilot_engine.protocol import ProfilePoint, Schedule, Step, parse_schedule
+
+POD = ("", "one")
+FIXED_GENERATION = 10**9  # beyond specpilot's: an engine tells schedules apart by their generations
+
+
+def fixed(depth: int, max_batch: int) -> Schedule:
+    """One depth at every batch: nothing explored, nothing compared, no draft cut."""
+    return Schedule(FIXED_GENERATION + depth, (Step(max_batch, depth),))
+
+
+class Tuned:
+    """specpilot, serving only while its segments last.
+
+    Its clock stands still between them and no window spans a gap, so that it lives through the scenario as
+    if the other arms were not there. A trial that a segment's end cuts short begins again in the next one,
+    as it does when an engine restarts. `start` is its first moment in epoch seconds.
+    """
+
+    def __init__(self, settings: Settings, points: Sequence[ProfilePoint], start: float) -> None:
+        self._points = points
+        self._settings = replace(settings, in_force=first_schedule(points, settings))
+        self._evidence = Evidence()
+        self._clock = start
+        self._ahead = 0.0  # of the engine's time
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on from `state`, which `state()` gave."""
+        self._evidence = Evidence(Memory.from_json(state["memory"]))
+        self._settings = replace(self._settings, in_force=parse_schedule(state["schedule"]))
+        self._clock = float(state["clock"])
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "memory": self._evidence.memory.to_json(),
+            "schedule": self.schedule.dump(),
+            "clock": self._clock,
+        }
+
+    @property
+    def schedule(self) -> Schedule:
+        """The schedule in force, or to be put in force when a segment begins."""
+        return self._settings.in_force
+
+    def begin(self, counters: Counters) -> None:
+        """A segment begins here."""
+        self._ahead = self._clock - counters.at
+        self._evidence = Evidence(self._evidence.memory, {POD: self._timed(counters)})
+
+    def look(self, counters: Counters) -> dict[str, Any] | None:
+        """One tick. When it changes the schedule: what and why."""
+        timed = self._timed(counters)
+        self._clock = timed.at
+        taken = step(self._evidence, {POD: timed}, self._points, self._settings, True, timed.at)
+        self._evidence = taken.evidence
+        if taken.schedule is None:
+            return None
+        self._settings = replace(self._settings, in_force=taken.schedule)
+        explored, trial = taken.schedule.exploration, taken.schedule.trial
+        return {
+            "generation": taken.schedule.generation,
+            "schedule": taken.schedule.as_vllm(),
+            "moved": taken.decision.steps_changed,
+            "explored": [explored.tokens, explored.price, explored.cost],
+            "pairs": trial.pairs if trial else 0,
+            "reason": taken.decision.reason,
+            "message": taken.decision.message,
+        }
+
+    def end(self, counters: Counters) -> None:
+        """A segment ends here."""
+        self._clock = self._timed(counters).at
+
+    def _timed(self, counters: Counters) -> Counters:
+        return replace(counters, at=counters.at + self._ahead)
