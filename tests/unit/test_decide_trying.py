@@ -175,10 +175,21 @@ def test_when_the_load_of_a_trial_is_gone_the_change_stays_unproved() -> None:
 def test_what_cannot_be_measured_is_kept_as_estimated(counts: list[TrialCount]) -> None:
     settings = replace(on_trial(Pairs())[0], minimum_gain=9.0)
     memory, decision = tune(Memory(), [window(16)], [], settings, 1e6, counts)
-    if not counts:
+    for tick in range(1, 7 if not counts else 1):
         assert decision.reason is Reason.VERIFYING
-        _, decision = tune(memory, [window(16)], [], settings, 1e6 + 120, counts)
+        memory, decision = tune(memory, [window(16)], [], settings, 1e6 + 15 * tick, counts)
     assert (decision.reason, decision.steps) == (Reason.GAIN_INCONCLUSIVE, settings.in_force.steps)
+
+
+def test_a_replica_without_traffic_does_not_hold_a_spent_trial_up() -> None:
+    settings, _ = on_trial(Pairs())
+    counts = [TrialCount(9, Pairs(60, 0.1, 1.2), False), TrialCount(9, Pairs(), True)]
+    memory, decision = tune(Memory(), [window(16)], [], settings, 1e6, counts)
+    for tick in range(1, 8):
+        assert decision.reason is Reason.VERIFYING
+        memory, decision = tune(memory, [window(16)], [], settings, 1e6 + 15 * tick, counts)
+    assert (decision.reason, decision.steps) == (Reason.GAIN_INCONCLUSIVE, (Step(256, 1),))
+    assert [(u.old, u.new) for u in memory.undone] == [(1, 3)]
 
 
 def test_the_memory_of_trials_survives_and_older_memories_load() -> None:

@@ -24,14 +24,16 @@ VERSION = 1
 class Tried:
     """The trial of schedule `generation`: since when, and the log gain that was predicted (None: unknown).
 
-    `pairs` were seen when they last became more, at `moved_at`; a restart forgets these two.
+    `pairs` have been seen, `lasted` seconds with traffic have gone by, `waited` of them without a new pair;
+    a restart forgets these three.
     """
 
     generation: int
     at: float
     predicted: float | None = None
     pairs: float = 0.0
-    moved_at: float = 0.0
+    lasted: float = 0.0
+    waited: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

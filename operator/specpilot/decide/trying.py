@@ -36,8 +36,8 @@ def note(memory: Memory, settings: Settings, now: float) -> Memory:
     if settings.in_force.trial is None:
         return memory if tried is None else replace(memory, trial=None)
     if tried is None or tried.generation != generation:
-        tried = Tried(generation, now, moved_at=now)
-    return replace(memory, trial=replace(tried, moved_at=tried.moved_at or now))
+        memory = replace(memory, trial=Tried(generation, now))
+    return memory
 
 
 def begin(
@@ -94,18 +94,26 @@ def follow(
     weights = memory.load.weights(settings.max_batch)
     what = f"{depths_named(land, new, weights)} instead of {depths_named(land, old, weights)}"
     proof = weigh([count for count in counts if count.generation == settings.in_force.generation])
-    if proof.pairs.count > tried.pairs:
-        tried = replace(tried, pairs=proof.pairs.count, moved_at=now)
-        memory = replace(memory, trial=tried)
+    passed = max(window.seconds for window in windows)
+    moved = proof.pairs.count > tried.pairs
+    tried = replace(
+        tried,
+        pairs=proof.pairs.count,
+        lasted=tried.lasted + passed,
+        waited=0.0 if moved else tried.waited + passed,
+    )
+    memory = replace(memory, trial=tried)
     predicted = None if tried.predicted is None else math.expm1(tried.predicted)
     if proof.answer is Answer.KEEP:
         kept = _settled(settings, Reason.GAIN_CONFIRMED, f"{what}: {proof.measured}", predicted)
         return Progress(memory, replace(kept, measured=proof.measured))
-    if proof.answer in (Answer.UNDO, Answer.INCONCLUSIVE):
+    away = _away(windows, old, new)
+    # A replica without traffic goes on for ever, one that hardly has any for hours.
+    stalled = tried.waited > max(c.TRIAL_STALLED, 4 * settings.interval) or tried.lasted > c.TRIAL_LONGEST
+    spent = proof.answer is Answer.INCONCLUSIVE or (stalled and proof.pairs.count >= c.TRIAL_ENOUGH)
+    if proof.answer is Answer.UNDO or (spent and not away):
         memory = undone.remember(memory, land, old, new, weights, now)
         return Progress(memory, _back(settings, proof.answer, proof.measured, what, predicted))
-    away = _away(windows, old, new)
-    stalled = now - tried.moved_at > max(c.TRIAL_STALLED, 4 * settings.interval)
     if away or stalled or proof.answer is Answer.UNMEASURED:
         reason, why = Reason.GAIN_INCONCLUSIVE, "too few steps could be compared"
         if away:

@@ -98,6 +98,7 @@ TRIAL_CLEAR = 5  # pairs before a trial can be clear
 TRIAL_ENOUGH = 8  # pairs that a trial without a result was a trial with
 TRIAL_GONE = 0.1  # share of time at batch sizes where the two differ, below which their load is gone
 TRIAL_STALLED = 90.0  # with traffic and without a new pair
+TRIAL_LONGEST = 900.0  # with traffic
 MOST_UNDONE = 16  # changes remembered as undone
 
 # Memory
