@@ -49,12 +49,12 @@ def begin(
     gain: float,
     replicas: int,
 ) -> Trial | None:
-    """The trial with which a change from depth indices old[B] to new[B] begins; None away from the load,
-    where there is nothing to measure."""
+    """The trial with which a change from depth indices old[B] to new[B] begins; None where little or nothing
+    of the load is at batch sizes that change, and so little to measure."""
     if not settings.prove or settings.in_force.trial is not None:
         return None
     share = np.where(old != new, weights, 0.0)
-    if share.sum() <= c.MOVED_SHARE:
+    if share.sum() < 2 * c.TRIAL_GONE:
         return None
     batch = float(share @ np.arange(1, len(share) + 1) / share.sum())
     at = min(round(batch), len(share)) - 1
