@@ -73,6 +73,7 @@ class Tuned:
             "generation": taken.schedule.generation,
             "schedule": taken.schedule.as_vllm(),
             "moved": taken.decision.steps_changed,
+            "settled": taken.decision.settled,
             "explored": [explored.tokens, explored.price, explored.cost],
             "pairs": trial.pairs if trial else 0,
             "reason": taken.decision.reason,

@@ -143,7 +143,7 @@ def _tell(kept: Kept, key: Key) -> None:
         f" phase {plan.phases[key.phase]}, {key.arm}: {segment.goodput:.1f} tok/s (time by depth {depths})"
     )
     for change in segment.changes:
-        if change["moved"] or change["reason"] not in ("BetterSchedule", "Holding"):
+        if change["moved"] or change["settled"]:
             say(
                 f"    after {change['after']} s: {change['schedule']} ({change['reason']}: {change['message']})"
             )

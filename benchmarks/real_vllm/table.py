@@ -28,7 +28,7 @@ def _verdicts(found: Result) -> Iterator[str]:
     yield f"| over {DEEPEST} | {_ratio(ratio)} | ≥ 1.2 | {words} |"
     yield ""
     left = f" ({found.left_out} not complete, left out)" if found.left_out else ""
-    yield f"{found.repeats} repeats{left}; {found.changes:.0f} changes of depth in each."
+    yield f"Repeats: {found.repeats}{left}. Changes of depth in each: {found.changes:.1f}."
 
 
 def _phases(found: Result) -> Iterator[str]:

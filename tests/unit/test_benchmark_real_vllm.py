@@ -1,0 +1,288 @@
+"""The benchmark on a real vLLM: its order, its file, its clock and its statistics, without an engine."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from benchmarks.real_vllm import kept
+from benchmarks.real_vllm.arms import POD, Tuned, fixed
+from benchmarks.real_vllm.kept import Segment
+from benchmarks.real_vllm.report import estimate, result, student
+from benchmarks.real_vllm.run import SAMPLE, depth_shares, tuner_settings
+from benchmarks.real_vllm.scenario import ARMS, CANDIDATES, PHASES, PRODUCT, Key, Phase, Plan, phase
+from benchmarks.real_vllm.table import table
+from deploy.console import TroubleError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specpilot.estimate.counters import Cell, Counters
+from specpilot.local.up import read_file
+from specpilot_engine.protocol import ProfilePoint
+
+SMALL = Plan(repeats=2, drafts=("strong",), phases=("1", "16s"))
+POINT = ProfilePoint(3, 16, 256, 0.1, 0.05, 16)
+
+
+def hundred(_key: Key) -> float:
+    return 100.0
+
+
+def played(plan: Plan, goodput) -> dict[Key, Segment]:
+    """Every segment of `plan`, with goodput(key) tokens per second."""
+    return {key: Segment(key, 10 * goodput(key), 10.0, 1.0) for key in plan.all_segments()}
+
+
+def counters(at: float, steps: float = 0.0, depth: int = 5, accepted: float = 0.0) -> Counters:
+    """After `steps` clean steps of 16 requests at `depth`, 0.1 s each."""
+    cell = Cell(steps, 0.1 * steps, 16 * steps, 16 * steps * (1 + accepted), 16 * 100 * steps)
+    drafted = (16 * steps,) * depth + (0.0,) * (5 - depth)
+    return Counters(
+        "one",
+        at,
+        cells={(depth, 16): cell},
+        drafted=drafted,
+        accepted=tuple(accepted * d for d in drafted),
+        all_steps=steps,
+        live=True,
+        generated=16 * steps,
+    )
+
+
+# the scenario
+
+
+def test_the_candidates_are_the_sample_deployments():
+    assert read_file(SAMPLE).spec.speculation.depths == CANDIDATES
+    assert tuner_settings(SMALL).max_batch == 32
+
+
+def test_the_phases_have_the_loads_in_order_and_are_all_greedy_or_all_sampling():
+    played = [phase(text) for text in PHASES]
+    assert [p.clients for p in played if not p.sampling] == [1, 16, 4, 32, 1]
+    assert [p.clients for p in played if p.sampling] == [16, 4]
+    assert (Phase(16, True).temperature, Phase(16, False).temperature) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("text", ["", "0", "16x", "s", "1000", "-1"])
+def test_what_is_no_phase_is_refused(text):
+    with pytest.raises(ValueError, match="is no phase"):
+        phase(text)
+
+
+def test_every_phase_plays_every_arm_once_in_an_order_of_its_own():
+    plan = Plan(repeats=8)
+    orders = [
+        tuple(key.arm for key in plan.segments(repeat, draft) if key.phase == number)
+        for repeat in range(8)
+        for draft in plan.drafts
+        for number in range(len(plan.phases))
+    ]
+    assert all(sorted(order) == sorted(ARMS) for order in orders)
+    assert len(set(orders)) > len(orders) / 2
+    firsts = [order[0] for order in orders]
+    assert all(firsts.count(arm) < len(orders) / 3 for arm in ARMS)
+    assert list(plan.all_segments()) == list(Plan(repeats=8).all_segments())
+
+
+def test_arms_of_a_phase_answer_the_same_prompts_and_repeats_others():
+    plan = SMALL
+    seeds = {(key.repeat, key.phase): set() for key in plan.all_segments()}
+    for key in plan.all_segments():
+        seeds[key.repeat, key.phase].add(plan.prompts(key))
+    assert all(len(found) == 1 for found in seeds.values())
+    assert len(set.union(*seeds.values())) == 4
+
+
+# the file
+
+
+def test_a_killed_run_goes_on_with_the_first_segment_that_is_missing(tmp_path: Path):
+    file = tmp_path / "run.jsonl"
+    run = kept.begin(file, SMALL)
+    run.add_profile("strong", (POINT,))
+    keys = list(SMALL.all_segments())
+    for key in keys[:7]:
+        run.add(Segment(key, 100.0, 8.0, 0.5, {"3": 1.0}, {"clock": 5.0}, [{"moved": True}]))
+    with file.open("a") as cut:
+        cut.write('{"segment": {"key": [0, "str')
+    again = kept.begin(file, SMALL)
+    assert again.missing(0, "strong") == keys[7:12]
+    assert again.missing(1, "strong") == keys[12:]
+    assert again.profiles == {"strong": (POINT,)}
+    assert again.segments == run.segments
+    again.add(Segment(keys[7], 1.0, 1.0, 0.0))
+    assert list(kept.read(file).segments) == keys[:8]
+
+
+def test_more_repeats_add_to_a_run_and_anything_else_is_refused(tmp_path: Path):
+    file = tmp_path / "run.jsonl"
+    kept.begin(file, SMALL)
+    assert kept.begin(file, replace(SMALL, repeats=3)).plan.repeats == 3
+    with pytest.raises(TroubleError, match=r"another --seconds, 30\.0: give the same again"):
+        kept.begin(file, replace(SMALL, seconds=8.0))
+
+
+def test_a_run_can_be_begun_anew(tmp_path: Path):
+    file = tmp_path / "run.jsonl"
+    kept.begin(file, SMALL).add(Segment(next(SMALL.all_segments()), 1.0, 1.0, 0.0))
+    anew = kept.begin(file, replace(SMALL, seconds=8.0), resume=False)
+    assert anew.segments == {}
+    assert kept.read(file).plan.seconds == 8.0
+
+
+@pytest.mark.parametrize("text", ["", "hello\n", "[]\n", '{"plan": {}}\n', '{"plan": 3}\n'])
+def test_another_file_is_neither_taken_nor_overwritten(tmp_path: Path, text: str):
+    file = tmp_path / "notes"
+    file.write_text(text)
+    with pytest.raises(TroubleError, match="holds no run of this benchmark"):
+        kept.begin(file, SMALL)
+    assert file.read_text() == text
+
+
+def test_the_tuner_goes_on_from_its_last_segment_of_the_repeat(tmp_path: Path):
+    run = kept.begin(tmp_path / "run.jsonl", SMALL)
+    assert run.tuner(0, "strong") is None
+    for number, key in enumerate(SMALL.all_segments()):
+        run.add(Segment(key, 1.0, 1.0, 0.0, tuner={"clock": number} if key.arm == PRODUCT else None))
+    last = [n for n, key in enumerate(SMALL.segments(0, "strong")) if key.arm == PRODUCT][-1]
+    assert run.tuner(0, "strong") == {"clock": last}
+
+
+# the arms
+
+
+def test_a_fixed_depth_explores_nothing_and_tries_nothing():
+    schedule = fixed(3, 32)
+    assert [schedule.tokens_at(batch) for batch in (1, 32)] == [3, 3]
+    assert (schedule.exploration.price, schedule.budget.price, schedule.trial) == (0.0, 0.0, None)
+    assert len({fixed(k, 32).generation for k in CANDIDATES}) == len(CANDIDATES)
+
+
+def test_the_tuners_clock_stands_still_while_other_arms_run():
+    tuned = Tuned(tuner_settings(SMALL), (), 1000.0)
+    tuned.begin(counters(50.0))
+    tuned.look(counters(53.0, 20.0))
+    tuned.end(counters(58.0, 50.0))
+    assert tuned.state()["clock"] == 1008.0
+    tuned.begin(counters(400.0, 5000.0))
+    tuned.look(counters(403.0, 5030.0))
+    tuned.end(counters(404.0, 5040.0))
+    assert tuned.state()["clock"] == 1012.0
+    memory = json.loads(tuned.state()["memory"])
+    assert memory["cost"]["cells"][0][2] == pytest.approx(50.0, rel=0.01)  # steps: 20 and 30, none of others
+
+
+def test_the_tuner_leaves_hopeless_drafts_within_its_segment_and_goes_on_from_there_after_a_restart():
+    points = [
+        ProfilePoint(k, batch, 100, 0.085 + 0.003 * k, 0.05, 16) for k in CANDIDATES for batch in (1, 16)
+    ]
+    tuned = Tuned(tuner_settings(SMALL), points, 1000.0)
+    assert tuned.schedule.tokens_at(16) == 5
+    tuned.begin(counters(0.0))
+    changes = (tuned.look(counters(3.0 * n, 30.0 * n)) for n in range(1, 6))
+    moved = next(change for change in changes if change and change["moved"])
+    assert moved["schedule"] == tuned.schedule.as_vllm()
+    assert tuned.schedule.tokens_at(16) < 5
+    again = Tuned(tuner_settings(SMALL), points, 0.0)
+    again.resume(json.loads(json.dumps(tuned.state())))
+    assert again.schedule == tuned.schedule
+    assert again.state() == tuned.state()
+
+
+def test_time_is_told_by_depth():
+    before = counters(0.0)
+    after = replace(
+        counters(10.0, 30.0), cells={(5, 16): Cell(30, 3, 480, 480), (0, 16): Cell(10, 1, 160, 160)}
+    )
+    assert depth_shares(before, after) == {"0": 0.25, "5": 0.75}
+    assert depth_shares(before, before) == {}
+    assert POD == ("", "one")
+
+
+# the statistics
+
+
+@pytest.mark.parametrize(
+    ("freedom", "t"),
+    [
+        (1, 12.7062),
+        (2, 4.3027),
+        (3, 3.1824),
+        (4, 2.7764),
+        (5, 2.5706),
+        (9, 2.2622),
+        (10, 2.2281),
+        (30, 2.0423),
+    ],
+)
+def test_students_quantiles_are_those_of_the_tables(freedom, t):
+    assert student(freedom) == pytest.approx(t, abs=5e-5)
+
+
+@given(st.lists(st.floats(-10, 10), min_size=2, max_size=12))
+def test_an_interval_is_about_the_mean_and_within_it_lies_no_less_than_the_mean(values):
+    found = estimate(values)
+    assert found.low <= found.mean <= found.high
+    assert found.high - found.mean == pytest.approx(found.mean - found.low, abs=1e-9)
+    assert found.least - 1e-9 <= found.mean <= found.most + 1e-9
+
+
+def test_four_repeats_give_the_paired_interval():
+    found = estimate([0.01, 0.03, 0.02, 0.04])
+    half = 3.182446 * 0.0129099 / 2
+    assert found.mean == pytest.approx(0.025)
+    assert (found.low, found.high) == pytest.approx((0.025 - half, 0.025 + half), abs=1e-6)
+
+
+def test_the_best_fixed_depth_is_one_for_the_whole_scenario_and_of_each_phase_its_own():
+    rates = {"k=0": (30, 400), "k=1": (50, 390), "k=2": (70, 300), "k=3": (80, 250), "k=5": (60, 100)}
+    rates[PRODUCT] = (76, 396)
+    found = result(SMALL, played(SMALL, lambda key: rates[key.arm][key.phase]))
+    assert found.best == "k=1"
+    assert found.against_best.mean == pytest.approx(472 / 440 - 1)
+    assert [(p.best, p.share) for p in found.phases] == [("k=3", 0.95), ("k=0", 0.99)]
+    assert found.of_phase_best.mean == pytest.approx(472 / 480)
+    assert found.over_deepest.mean == pytest.approx(472 / 160)
+    # With each phase alike, depth 2 is as good as any: 70 × 300 beats 50 × 390.
+    assert found.best_alike == "k=2"
+    assert found.against_best_alike.mean == pytest.approx((76 * 396 / (70 * 300)) ** 0.5 - 1)
+
+
+def test_a_machine_that_is_slow_for_a_whole_repeat_does_not_widen_the_interval():
+    slow = {0: 1.0, 1: 0.5}
+    rates = {PRODUCT: 110, "k=3": 100}
+    found = result(SMALL, played(SMALL, lambda key: slow[key.repeat] * rates.get(key.arm, 50)))
+    assert (found.against_best.low, found.against_best.high) == pytest.approx((0.1, 0.1))
+    assert found.phases[0].goodput[PRODUCT][1] == pytest.approx(110 / 2 / 2**0.5)
+
+
+def test_repeats_that_are_not_complete_are_left_out_and_told():
+    segments = played(SMALL, hundred)
+    assert result(SMALL, {k: s for k, s in segments.items() if k.arm != "k=0"}) is None
+    last = list(segments)[-1]
+    found = result(SMALL, {k: s for k, s in segments.items() if k != last})
+    assert (found.repeats, found.left_out) == (1, 1)
+    assert found.against_best.low is None
+
+
+def test_the_table_says_whether_the_goals_are_met():
+    rates = {PRODUCT: 110, "k=3": 100, "k=5": 99}
+    found = result(SMALL, played(SMALL, lambda key: rates.get(key.arm, 50) + key.repeat / 10))
+    text = table(found)
+    assert "| specpilot against k=3, the best fixed depth in hindsight | +10.0% (+9.9% to +10.1%)" in text
+    assert [line.rsplit("|", 2)[1].strip() for line in text.splitlines()[2:6]] == ["met", "", "met", "MISSED"]
+    assert (
+        "| strong | 16 sampling | 110 ± 0 | 50 ± 0 | 50 ± 0 | 50 ± 0 | **100 ± 0** | 99 ± 0 | 110.0% |"
+        in text
+    )
+    one = replace(SMALL, repeats=1)
+    once = table(result(one, played(one, hundred)))
+    assert once.count("one repeat proves nothing") == 3
+
+
+def test_the_json_holds_what_the_table_says():
+    found = result(SMALL, played(SMALL, hundred))
+    doc = json.loads(json.dumps(found.as_json()))
+    assert doc["against_best"]["mean"] == 0.0
+    assert doc["phases"][1]["goodput"][PRODUCT] == [100.0, 0.0]
