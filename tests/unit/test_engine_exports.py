@@ -14,8 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from specpilot_engine import protocol
 from specpilot_engine.exports import EngineStatus, ExportServer, Reply, _Server, engine_routes, metrics_text
-from specpilot_engine.protocol import Schedule, Step
+from specpilot_engine.protocol import Pairs, Schedule, Step, Trial
 from specpilot_engine.record import MAX_SERIES, Recorder
+from specpilot_engine.trial import TrialRun
 
 SCHEDULE = Schedule(7, (Step(8, 3), Step(64, 1)))
 
@@ -54,6 +55,22 @@ def test_prometheus_reads_what_was_recorded():
     assert [series[protocol.M_DRAFTED, f"position={i}"] for i in range(5)] == [10] * 5
     assert [series[protocol.M_ACCEPTED, f"position={i}"] for i in range(5)] == [10, 10, 0, 0, 0]
     assert len(series) <= MAX_SERIES
+
+
+def test_a_trial_is_exported_while_its_schedule_is_in_force_and_within_the_limit():
+    trial = Trial((Step(64, 0),), slice=8, pairs=60)
+    recorder, on_trial = recorded(), Schedule(8, SCHEDULE.steps, trial=trial)
+    recorder.trial = TrialRun(trial, 8, Pairs(6, -0.3, 0.02))
+    series = parsed(metrics_text(recorder, EngineStatus(True, "", on_trial)))
+    assert series[(protocol.M_TRIAL_PAIRS,)] == 6
+    assert series[(protocol.M_TRIAL_GENERATION,)] == 8
+    assert series[(protocol.M_TRIAL_GAIN,)] == -0.3
+    assert series[(protocol.M_TRIAL_SQUARES,)] == 0.02
+    assert series[(protocol.M_TRIAL_RUNNING,)] == 1
+    assert len(series) <= MAX_SERIES
+    after = parsed(metrics_text(recorder, EngineStatus(True, "", SCHEDULE)))
+    assert after[(protocol.M_TRIAL_PAIRS,)] == 0
+    assert (protocol.M_TRIAL_GENERATION,) not in after
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))
