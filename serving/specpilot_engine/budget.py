@@ -208,6 +208,12 @@ class _Bin:
     rows: deque[int] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     seconds: deque[float] = field(default_factory=lambda: deque(maxlen=SAMPLES))
     last: int = 0  # sequence number of its latest step
+    point: tuple[int, float] | None = None  # mean rows and median seconds, unless a step came since
+
+    def summary(self) -> tuple[int, float]:
+        if self.point is None:
+            self.point = round(fmean(self.rows)), median(self.seconds)
+        return self.point
 
 
 class StepTimes:
@@ -229,14 +235,12 @@ class StepTimes:
         found = cell.setdefault(_bin(rows), _Bin())
         found.rows.append(rows)
         found.seconds.append(seconds)
-        found.last = self._count
+        found.last, found.point = self._count, None
 
     def curve(self, tokens: int, batch: int) -> Curve:
         """(rows, seconds) of what is known well enough, sizes rising."""
         cell = self._cells.get((tokens, bucket(batch)), {})
-        known = (b for b in cell.values() if len(b.seconds) >= FEWEST)
-        points = {round(fmean(b.rows)): median(b.seconds) for b in known}
-        return sorted(points.items())
+        return sorted(dict(b.summary() for b in cell.values() if len(b.seconds) >= FEWEST).items())
 
     def last(self, tokens: int, batch: int, rows: int) -> int:
         """When about so many rows were last timed, as a number that grows with each step; 0: not well enough."""

@@ -92,6 +92,7 @@ class Live:
             fail or probe.tuning_problem(engine, SimpleNamespace(speculative_config=speculation)),
             schedule_of(engine.dynamic_sd_lookup, engine.max_num_running_reqs, engine.num_spec_tokens),
             versions={"vllm": VERSION, "specpilot_engine": specpilot_engine.__version__},
+            whole_drafts="the simulated engine verifies every draft",
         )
         if speculation and not tuning.reason:
             self._watcher = tuning.watcher = _watcher(engine, tuning.startup)
