@@ -30,7 +30,8 @@ class Estimate:
 class PhaseResult:
     """Tokens per second in one phase: mean and standard deviation over repeats by arm.
 
-    `best` is the fixed depth that emitted most, `share` what specpilot emitted of that.
+    `best` is the fixed depth that emitted most, `share` what specpilot emitted of that, `at_best` the share of
+    its time that it spent at that depth.
     """
 
     draft: str
@@ -38,6 +39,7 @@ class PhaseResult:
     goodput: Mapping[str, tuple[float, float]]
     best: str
     share: float
+    at_best: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ def result(plan: Plan, segments: Mapping[Key, Segment]) -> Result | None:
         arm: [{place: segments[Key(r, *place, arm)].goodput for place in places} for r in complete]
         for arm in ARMS
     }
-    phases = [_phase(plan, place, runs) for place in places]
+    spent = {place: [segments[Key(r, *place, PRODUCT)].depths for r in complete] for place in places}
+    phases = [_phase(plan, place, runs, spent[place]) for place in places]
     best_of = {place: found.best for place, found in zip(places, phases, strict=True)}
     in_hindsight = [{place: runs[best_of[place]][n][place] for place in places} for n in range(len(complete))]
     best, best_alike = _best(runs, total), _best(runs, alike)
@@ -126,7 +129,12 @@ def _ratios(
     return estimate([measure(a) / measure(b) + plus for a, b in zip(one, other, strict=True)])
 
 
-def _phase(plan: Plan, place: Place, runs: Mapping[str, Sequence[Goodput]]) -> PhaseResult:
+def _phase(
+    plan: Plan,
+    place: Place,
+    runs: Mapping[str, Sequence[Goodput]],
+    spent: Sequence[Mapping[str, float]],
+) -> PhaseResult:
     values = {arm: [run[place] for run in runs[arm]] for arm in ARMS}
     means = {arm: fmean(v) for arm, v in values.items()}
     best = max(FIXED, key=lambda arm: means[arm])
@@ -136,6 +144,7 @@ def _phase(plan: Plan, place: Place, runs: Mapping[str, Sequence[Goodput]]) -> P
         goodput={arm: (means[arm], stdev(v) if len(v) > 1 else 0.0) for arm, v in values.items()},
         best=best,
         share=means[PRODUCT] / means[best],
+        at_best=fmean(depths.get(str(FIXED[best]), 0.0) for depths in spent),
     )
 
 

@@ -32,8 +32,8 @@ def _verdicts(found: Result) -> Iterator[str]:
 
 
 def _phases(found: Result) -> Iterator[str]:
-    yield f"| draft | clients | {' | '.join(ARMS)} | {PRODUCT} of the best |"
-    yield f"|---|---|{'--:|' * len(ARMS)}--:|"
+    yield f"| draft | clients | {' | '.join(ARMS)} | {PRODUCT} of the best | time at its depth |"
+    yield f"|---|---|{'--:|' * len(ARMS)}--:|--:|"
     for row in found.phases:
         load = phase(row.phase)
         cells = []
@@ -42,9 +42,9 @@ def _phases(found: Result) -> Iterator[str]:
             text = f"{mean:.0f} ± {deviation:.0f}" if found.repeats > 1 else f"{mean:.0f}"
             cells.append(f"**{text}**" if arm == row.best else text)
         kind = "sampling" if load.sampling else "greedy"
-        yield f"| {row.draft} | {load.clients} {kind} | {' | '.join(cells)} | {row.share:.1%} |"
+        yield f"| {row.draft} | {load.clients} {kind} | {' | '.join(cells)} | {row.share:.1%} | {row.at_best:.0%} |"
     means = [f"{found.totals[arm]:.0f}" for arm in ARMS]
-    yield f"| all | | {' | '.join(means)} | |"
+    yield f"| all | | {' | '.join(means)} | | |"
 
 
 def _met(met: bool, of: Estimate) -> str:

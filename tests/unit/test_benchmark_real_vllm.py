@@ -30,7 +30,8 @@ def hundred(_key: Key) -> float:
 
 def played(plan: Plan, goodput) -> dict[Key, Segment]:
     """Every segment of `plan`, with goodput(key) tokens per second."""
-    return {key: Segment(key, 10 * goodput(key), 10.0, 1.0) for key in plan.all_segments()}
+    spent = {"1": 0.75, "3": 0.25}
+    return {key: Segment(key, 10 * goodput(key), 10.0, 1.0, spent) for key in plan.all_segments()}
 
 
 def counters(at: float, steps: float = 0.0, depth: int = 5, accepted: float = 0.0) -> Counters:
@@ -242,6 +243,7 @@ def test_the_best_fixed_depth_is_one_for_the_whole_scenario_and_of_each_phase_it
     assert found.best == "k=1"
     assert found.against_best.mean == pytest.approx(472 / 440 - 1)
     assert [(p.best, p.share) for p in found.phases] == [("k=3", 0.95), ("k=0", 0.99)]
+    assert [p.at_best for p in found.phases] == [0.25, 0.0]
     assert found.of_phase_best.mean == pytest.approx(472 / 480)
     assert found.over_deepest.mean == pytest.approx(472 / 160)
     # With each phase alike, depth 2 is as good as any: 70 × 300 beats 50 × 390.
@@ -273,7 +275,7 @@ def test_the_table_says_whether_the_goals_are_met():
     assert "| specpilot against k=3, the best fixed depth in hindsight | +10.0% (+9.9% to +10.1%)" in text
     assert [line.rsplit("|", 2)[1].strip() for line in text.splitlines()[2:6]] == ["met", "", "met", "MISSED"]
     assert (
-        "| strong | 16 sampling | 110 ± 0 | 50 ± 0 | 50 ± 0 | 50 ± 0 | **100 ± 0** | 99 ± 0 | 110.0% |"
+        "| strong | 16 sampling | 110 ± 0 | 50 ± 0 | 50 ± 0 | 50 ± 0 | **100 ± 0** | 99 ± 0 | 110.0% | 25% |"
         in text
     )
     one = replace(SMALL, repeats=1)
