@@ -13,6 +13,7 @@ from tests.unit.test_replay_engine import Watch, at
 from specpilot.replay.arrivals import Emissions, arrivals
 from specpilot.replay.play import oracle, play
 from specpilot.replay.policy import Fixed
+from specpilot.replay.truth import Truth
 from specpilot.replay.world import Phase, World
 
 
@@ -110,6 +111,21 @@ def test_steps_beside_an_arrival_or_an_end_are_not_timed() -> None:
     assert 0.5 * last.all_steps < clean < 0.95 * last.all_steps
     for (_, edge), cell in last.cells.items():
         assert cell.emitted / cell.requests == pytest.approx(1.8, rel=0.1), edge
+
+
+def test_clean_steps_have_their_true_time_where_requests_come_and_go_all_the_time() -> None:
+    watch = Watch([at(3)])
+    world = opened(open_phase(40.0, seconds=120, tokens=10))
+    play(world, watch, 0)
+    truth = Truth(world)
+    for (k, edge), cell in watch.seen[-1].cells.items():
+        if cell.steps > 50:
+            mean = np.interp(
+                cell.requests / cell.steps,
+                np.arange(1, world.max_batch + 1),
+                truth.seconds[world.depths.index(k)],
+            )
+            assert cell.seconds / cell.steps == pytest.approx(mean, rel=0.03), edge
 
 
 def test_counters_only_grow_and_agree_with_what_was_emitted() -> None:

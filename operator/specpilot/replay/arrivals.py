@@ -175,9 +175,9 @@ class Queue:
             for kind, emissions in supply:
                 kind.left = list(map(sub, kind.left, emissions.take(len(kind.left))))
                 ended = ended or min(kind.left) <= 0
-        if ended:
-            self._release(then)
         clean = engine.took(turn, size, steps)
+        if ended:
+            self._release(then)  # only now: what comes after has other neighbours, not what was
         remaining = sum(sum(kind.left) for kind, _ in supply)
         engine.count(
             turn,
