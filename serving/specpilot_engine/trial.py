@@ -18,7 +18,9 @@ from typing import Any
 from specpilot_engine.protocol import Pairs, Trial
 
 LEAST_CLEAN = 3  # clean steps of a slice that can be compared
-PATIENCE = 4  # times the steps that a slice should have: where requests come and go, few steps are clean
+# Where requests come and go few steps are clean. After so many times the steps that a slice should have it
+# ends with those it has, if they suffice, and after so many all the same.
+PATIENCE, LONGEST = 2, 4
 BATCH_RANGE = 1.25  # slices whose mean batches differ by more are not
 LEAST_PAIRS = 5  # before a trial ends by being clear: fewer say little about their own noise
 
@@ -93,7 +95,8 @@ class TrialRun:
         """
         present, wanted = self._slices[-1], self.trial.slice
         if self.running and differs:
-            if present.steps >= wanted or self._scheduled >= PATIENCE * wanted:
+            least = LEAST_CLEAN if self._scheduled >= PATIENCE * wanted else wanted
+            if present.steps >= least or self._scheduled >= LONGEST * wanted:
                 present = Slice(present.number + 1)
                 self._slices.append(present)
                 self._scheduled = 0

@@ -76,7 +76,11 @@ def arms(run: TrialRun, steps: int, clean: int) -> str:
 
 def test_each_schedule_has_slices_of_as_many_clean_steps():
     assert arms(TrialRun(TRIAL, 7), 24, 1) == 6 * "n" + 12 * "o" + 6 * "n"
-    assert arms(TrialRun(TRIAL, 7), 72, 3) == 16 * "n" + 36 * "o" + 18 * "n" + 2 * "n"
+    assert arms(TrialRun(TRIAL, 7), 24, 2) == 11 * "n" + 13 * "o"
+
+
+def test_where_few_steps_are_clean_a_slice_ends_with_what_it_has():
+    assert arms(TrialRun(TRIAL, 7), 40, 4) == 12 * "n" + 24 * "o" + 4 * "n"
 
 
 def test_a_slice_without_clean_steps_ends_all_the_same():
