@@ -73,7 +73,9 @@ def hopeless(engine: Engine) -> list[dict[str, Any]]:
     engine.add(4, 1900)
     plain = run(engine, 100)
     budgeted(engine)
-    return [plain, run(engine, 200), run(engine, 1000)]
+    early = run(engine, 200)
+    engine.steps(600)
+    return [plain, early, run(engine, 900)]
 
 
 def mixed(engine: Engine) -> list[dict[str, Any]]:
@@ -93,9 +95,9 @@ def recovering(engine: Engine) -> list[dict[str, Any]]:
     Mixed.survival = staticmethod(lambda _request: 0.0)
     budgeted(engine)
     engine.add(4, 1900)
-    bad = run(engine, 600)
+    bad = run(engine, 400)
     Mixed.survival = staticmethod(lambda _request: 0.95)
-    return [bad, run(engine, 300), run(engine, 60)]
+    return [bad, run(engine, 200), run(engine, 40)]
 
 
 def exploring(engine: Engine) -> list[dict[str, Any]]:
