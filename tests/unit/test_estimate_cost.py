@@ -186,3 +186,17 @@ def test_the_number_of_cells_is_bounded() -> None:
     for i in range(300):
         memory, _ = learn(memory, [window((DEPTHS[i % 4], 2 ** (i // 4 % 9), 50), (7, 16, 5))], prior)
     assert len(memory.cells) <= c.MOST_CELLS
+
+
+def test_a_batch_that_moves_within_its_bucket_biases_nothing() -> None:
+    # Windows with depth 1 at 60 requests and depth 3 at 36, and the reverse: one bucket, other step times.
+    windows = [window((1, 60, 90), (3, 36, 110)), window((1, 36, 90), (3, 60, 110)), window((3, 36, 200))]
+    memory = after(profile(), *windows * 20)
+    for k, batch in ((1, 40), (1, 60), (3, 40), (3, 60)):
+        assert error(memory, profile(), k, batch) == pytest.approx(0.0, abs=0.005)
+
+
+def test_a_profile_that_comes_later_keeps_what_was_seen() -> None:
+    memory = after(CostPrior(()), *[window((3, 16, 400), (1, 16, 100))] * 10)
+    assert error(memory, profile(), 3, 16) == pytest.approx(0.0, abs=0.01)
+    assert error(after(profile(), window((3, 16, 400))), profile(), 3, 16) == pytest.approx(0.0, abs=0.01)

@@ -84,7 +84,7 @@ def learn(
     logs = np.array([math.log(m.mean) for m in seen.values()])
     at = points((k for k, _ in keys), (m.batch for m in seen.values()))
     belief = posterior(memory, prior)
-    due = np.array([math.log(_expected(prior, k, m)) for (k, _), m in seen.items()]) + belief.mean(at)
+    due = _expected(prior, seen) + belief.mean(at)
     common, level_z, contrast, freedom = _innovation(logs - due, belief.covariance(at) + np.diag(noise))
     known = sum(key in memory.cells and memory.cells[key].steps >= c.LEAST_STEPS for key in keys)
     level = abs(level_z) > c.SHIFT_Z or (
@@ -101,19 +101,16 @@ def learn(
         keep *= c.CARRY_COST
     elif freedom:
         dispersion = dispersion.after(contrast / freedom, c.COST_DISPERSION_RANGE, c.COST_FIRST_WINDOWS)
-    return replace(
-        _merged(old, seen, _precision(noise), logs, keep), dispersion=dispersion, last_z=level_z
-    ), shift
+    merged = _merged(old, seen, _precision(noise), logs, keep, prior)
+    return replace(merged, dispersion=dispersion, last_z=level_z), shift
 
 
 def posterior(memory: CostMemory, prior: CostPrior) -> Posterior:
     """The process given what was seen live, the prior trusted as far as the evidence bears it out."""
     cells, precision = memory.cells, _matrix(memory.precision)
-    expected = np.array([math.log(_expected(prior, k, m)) for (k, _), m in cells.items()])
-    weighted = np.array([m.weighted for m in cells.values()])
     seen = points((k for k, _ in cells), (m.batch for m in cells.values()))
     first = c.SIGMA_PROFILED if prior.measured else c.SIGMA_GENERIC
-    evidence = Evidence(seen, precision, weighted - precision @ expected)
+    evidence = Evidence(seen, precision, _residual(memory, prior))
     found = Posterior(first, evidence)
     for scale in c.SIGMA_SCALES:
         common, depth, batch, point = first
@@ -124,8 +121,15 @@ def posterior(memory: CostMemory, prior: CostPrior) -> Posterior:
     return found
 
 
-def _expected(prior: CostPrior, depth: int, cell: CellMemory) -> float:
-    return prior.second(depth, cell.batch, cell.context or None)
+def _expected(prior: CostPrior, cells: Mapping[Key, CellMemory]) -> Floats:
+    """Log step time expected of each cell at its mean batch and context."""
+    return np.array([math.log(prior.second(k, m.batch, m.context or None)) for (k, _), m in cells.items()])
+
+
+def _residual(memory: CostMemory, prior: CostPrior) -> Floats:
+    """Precision times what the log step times of each cell differ from the prior by."""
+    weighted = np.array([m.weighted for m in memory.cells.values()])
+    return np.asarray(weighted - _matrix(memory.precision) @ _expected(prior, memory.cells))
 
 
 def _pool(windows: Sequence[Window]) -> dict[Key, CellMemory]:
@@ -166,21 +170,31 @@ def _moved(memory: CostMemory, common: float) -> CostMemory:
 
 
 def _merged(
-    memory: CostMemory, seen: Mapping[Key, CellMemory], precision: Floats, logs: Floats, keep: float
+    memory: CostMemory,
+    seen: Mapping[Key, CellMemory],
+    precision: Floats,
+    logs: Floats,
+    keep: float,
+    prior: CostPrior,
 ) -> CostMemory:
-    """Old evidence faded by `keep`, and a window's."""
+    """Old evidence faded by `keep`, and a window's.
+
+    What adds up is how far step times are from the prior at the batch of their own window: within a bucket the
+    batch moves from window to window, and step times with it. The mean batch, which what is remembered refers
+    to, moves too.
+    """
     keys = sorted(memory.cells.keys() | seen.keys())
-    total, weighted = np.zeros((len(keys), len(keys))), np.zeros(len(keys))
+    total, residual = np.zeros((len(keys), len(keys))), np.zeros(len(keys))
     place = {key: i for i, key in enumerate(keys)}
-    for evidence, its_precision, its_weighted in (
-        (memory.cells, keep * _matrix(memory.precision), [keep * m.weighted for m in memory.cells.values()]),
-        (seen, precision, precision @ logs),
+    for evidence, its_precision, its_residual in (
+        (memory.cells, keep * _matrix(memory.precision), keep * _residual(memory, prior)),
+        (seen, precision, precision @ (logs - _expected(prior, seen))),
     ):
         at = [place[key] for key in evidence]
         total[np.ix_(at, at)] += its_precision
-        weighted[at] += its_weighted
+        residual[at] += its_residual
     cells = {key: _sum(memory.cells.get(key), seen.get(key), keep) for key in keys}
-    return _limited(cells, total, weighted)
+    return _limited(cells, total, residual + total @ _expected(prior, cells))
 
 
 def _sum(a: CellMemory | None, b: CellMemory | None, keep: float) -> CellMemory:
