@@ -53,6 +53,8 @@ class Trimmer:
         and must not be cut.
         """
         self._cut = []
+        if self._left:  # who is not there any more was ended, or preempted, which drops drafts
+            self._left.intersection_update([request.request_id for request in running])
         self.active = price > 0
         if not self.active:
             return not self._left

@@ -148,6 +148,15 @@ def test_a_cut_draft_that_was_not_scheduled_makes_no_later_step_a_whole_one():
     assert world.trimmer.before_schedule(left, DEPTH, PRICE, True) is True
 
 
+def test_a_cut_draft_whose_request_ended_before_it_was_scheduled_is_forgotten():
+    world = World(lambda _: 0.0)
+    world.run(100)
+    left = [SimpleNamespace(request_id=f"r{i}", spec_token_ids=[7] * DEPTH) for i in range(4)]
+    assert world.trimmer.before_schedule(left, DEPTH, PRICE, False) is False
+    world.trimmer.after_schedule({"r0", "r1", "r2"})
+    assert world.trimmer.before_schedule(left[:3], DEPTH, PRICE, True) is True
+
+
 def exported(recorder: Recorder, schedule: Schedule, reason: str = "") -> dict[str, tuple[float, dict]]:
     text = metrics_text(recorder, EngineStatus(True, "", schedule, whole_drafts=reason))
     samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
