@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specpilot.decide.schedule import ROUND, depth_indices, run_lengths, shorten
+from specpilot.decide.schedule import ROUND, depth_indices, in_words, run_lengths, shorten
 from specpilot.estimate import constants as c
 from specpilot_engine.protocol import Step
 
@@ -126,3 +126,15 @@ def test_merging_loses_at_most_the_tolerance_where_the_steps_suffice(rows: list[
     exact = run_lengths(np.argmax(table, axis=0), DEPTHS[: len(rows)])
     if len(exact) <= c.MAX_STEPS:
         assert lost.max() <= c.MERGE_TOLERANCE + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (((256, 3),), "depth 3 at any load"),
+        (((8, 7), (256, 0)), "depth 7 up to 8 requests, then 0"),
+        (((8, 7), (64, 3), (256, 1)), "depth 7 up to 8 requests, 3 up to 64, then 1"),
+    ],
+)
+def test_a_schedule_is_read_out(steps: tuple[tuple[int, int], ...], said: str) -> None:
+    assert in_words([Step(*step) for step in steps]) == said

@@ -30,6 +30,15 @@ def run_lengths(indices: Indices, depths: Sequence[int]) -> tuple[Step, ...]:
     return tuple(Step(int(end), depths[indices[end - 1]]) for end in ends)
 
 
+def in_words(steps: Sequence[Step]) -> str:
+    """A schedule as a person reads it: "depth 7 up to 8 requests, 3 up to 64, then 1"."""
+    *most, last = steps
+    if not most:
+        return f"depth {last.tokens} at any load"
+    first, *others = [f"{s.tokens} up to {s.up_to}" for s in most]
+    return f"depth {', '.join([f'{first} requests', *others])}, then {last.tokens}"
+
+
 def shorten(
     scores: Floats, depths: Sequence[int], weights: Floats, keep: Sequence[int] = ()
 ) -> tuple[Step, ...]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from specpilot.decide.explain import Row
+from specpilot.decide.schedule import in_words
 from specpilot.explain.block import Drafts
 from specpilot.explain.subject import Explanation
-from specpilot_engine.protocol import Step
 
 LEGEND = (
     ("running", "requests in a step; below it the share of time the engines ran that many"),
@@ -43,16 +41,6 @@ def margin(row: Row) -> str:
     return f"{row.gained:.2f} {'>' if row.pays else '<'} {row.needed:.2f}"
 
 
-def steps(schedule: Sequence[Step]) -> str:
-    """A schedule as a person reads it: "depth 7 up to 8 requests, 3 up to 64, then 1"."""
-    *most, last = schedule
-    if not most:
-        return f"depth {last.tokens} at any load"
-    parts = [f"{s.tokens} up to {s.up_to}" for s in most]
-    parts[0] += " requests"
-    return f"depth {', '.join(parts)}, then {last.tokens}"
-
-
 def load(it: Explanation) -> str:
     """Where the engines spend their time: "16 running 93% of the time, 17 7%; context 245 tokens"."""
     if not it.seen:
@@ -71,8 +59,8 @@ def head(it: Explanation) -> list[tuple[str, str]]:
     """(what, how it stands): the schedule in force, the best one known, the load, and what is known else."""
     found = []
     if (schedule := it.subject.schedule) is not None:
-        found.append(("in force", f"{steps(schedule.steps)} (generation {schedule.generation})"))
-    best = steps(it.best_steps)
+        found.append(("in force", f"{in_words(schedule.steps)} (generation {schedule.generation})"))
+    best = in_words(it.best_steps)
     if it.gain is not None:
         gain, noise = it.gain
         better = f"{gain:+.1%} ± {noise:.1%} goodput at the load" if gain > 5e-4 else "the same at the load"
@@ -83,7 +71,7 @@ def head(it: Explanation) -> list[tuple[str, str]]:
     if said := load(it):
         found.append(("load", said))
     if schedule is not None and (trial := schedule.trial) is not None:
-        rival = f"alternates with {steps(trial.against)} until it is told which gives more"
+        rival = f"alternates with {in_words(trial.against)} until it is told which gives more"
         found.append(("on trial", f"{rival}, {trial.pairs} pairs of slices at most"))
     if schedule is not None and (x := schedule.exploration).price > 0:
         found.append(("exploring", f"depth {x.tokens}, for at most {x.price:.2%} of goodput"))

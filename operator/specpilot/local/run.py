@@ -14,6 +14,7 @@ from specpilot.api.validate import validate
 from specpilot.api.vocabulary import Reason
 from specpilot.control.step import Evidence, Pod, first_schedule, settings, step
 from specpilot.decide.memory import materially_differs
+from specpilot.decide.schedule import in_words
 from specpilot.decide.tuner import Decision
 from specpilot.estimate.counters import Counters
 from specpilot.estimate.windows import Discarded, Window, between
@@ -208,7 +209,9 @@ class Local:
         self._changes.append(replace(change, acknowledged_after=after))
         if change.told:
             between = f" (after {explored} for exploring)" if explored else ""
-            self.tell(f"generation {schedule.generation}{between}: {_steps(schedule)} ({reason}: {message})")
+            self.tell(
+                f"generation {schedule.generation}{between}: {in_words(schedule.steps)} ({reason}: {message})"
+            )
 
     async def _acknowledgement(self) -> float | None:
         """Seconds until every ready replica runs the schedule that is wanted; None if that takes too long."""
@@ -251,12 +254,3 @@ class Local:
             tuple(self._changes),
             tuple(self._events),
         )
-
-
-def _steps(schedule: Schedule) -> str:
-    """A schedule as a person reads it: "depth 7 up to 8 requests, 3 up to 64, then 1"."""
-    *most, last = schedule.steps
-    if not most:
-        return f"depth {last.tokens} at any load"
-    parts = [f"{s.tokens} up to {s.up_to} requests" for s in most]
-    return f"depth {', '.join(parts)}, then {last.tokens}"
