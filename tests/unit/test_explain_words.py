@@ -106,6 +106,9 @@ def test_why_a_depth_is_out_is_the_plans_word() -> None:
     out = replace(SUBJECT, allowed=lambda k, _: k < 3, why=lambda _k, _b: "no graph")
     it = explain(out, (16,))
     assert words.verdict(it, it.at(16)[2]).startswith("no graph (+12.")
+    meanings = dict(words.legend(it))
+    assert "no graph" in meanings
+    assert "too slow" not in meanings
 
 
 def test_the_terminal_draws_depth_by_load() -> None:

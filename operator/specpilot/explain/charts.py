@@ -77,7 +77,12 @@ def choice(it: Explanation) -> Any:
     _look(figure, it)
     figure.update_yaxes(tickvals=list(it.subject.depths), range=[-0.5, it.subject.depths[-1] + 0.5])
     figure.update_yaxes(
-        title_text="share of time", tickformat=".0%", range=[0, 1], showgrid=False, secondary_y=True
+        title_text="share of time",
+        tickformat=".0%",
+        range=[0, 1],
+        showgrid=False,
+        showline=False,
+        secondary_y=True,
     )
     return figure
 
@@ -137,7 +142,9 @@ def lengths(it: Explanation) -> Any:
     figure.update_layout(**_layout())
     figure.update_xaxes(**theme.AXIS, title_text="depth, slot", dtick=1)
     figure.update_yaxes(**theme.AXIS, range=[0, 1.1 * (float(it.land.lengths[-1]) + float(spread[-1]))])
-    figure.update_yaxes(range=[0, 1], dtick=0.2, showgrid=False, title_text="survival", secondary_y=True)
+    figure.update_yaxes(
+        range=[0, 1], dtick=0.2, showgrid=False, showline=False, title_text="survival", secondary_y=True
+    )
     return figure
 
 

@@ -37,7 +37,7 @@ def page(it: Explanation) -> str:
         ),
         "</div><h2>Every alternative</h2>",
         _table(it),
-        _legend(),
+        _legend(it),
         "<h2>Block verification</h2>",
         f"<p>{escape(words.block(it)[:1].upper() + words.block(it)[1:])}.</p>",
         _block(it),
@@ -97,6 +97,6 @@ def _table(it: Explanation) -> str:
     )
 
 
-def _legend() -> str:
-    told = "".join(f"<p><b>{escape(word)}</b>: {escape(meaning)}</p>" for word, meaning in words.LEGEND)
+def _legend(it: Explanation) -> str:
+    told = "".join(f"<p><b>{escape(word)}</b>: {escape(meaning)}</p>" for word, meaning in words.legend(it))
     return f'<div class="small method" style="margin-top: 12px">{told}</div>'

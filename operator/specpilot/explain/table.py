@@ -26,7 +26,7 @@ def render(it: Explanation) -> RenderableType:
     """The whole text, 80 columns wide at least."""
     parts: list[RenderableType] = [_title(it)]
     parts += [Text(f"  {note}", "yellow") for note in it.notes]
-    parts += [Text(), _head(it), Text(), _picture(it), Text(), _rows(it), Text(), _legend()]
+    parts += [Text(), _head(it), Text(), _picture(it), Text(), _rows(it), Text(), _legend(it)]
     return Group(*parts)
 
 
@@ -44,7 +44,8 @@ def _head(it: Explanation) -> Table:
         table.add_row(Text(what, "dim"), how)
     slots = Text()
     for j, (s, d) in enumerate(zip(it.survival, it.deviation, strict=True), 1):
-        slots.append(f"{j}: ", "dim").append(f"{s:.2f}").append(f"±{d:.2f}  ", "dim")
+        # A number stays with its slot where the line is broken.
+        slots.append(f"{j}:\u00a0", "dim").append(f"{s:.2f}").append(f"±{d:.2f}  ", "dim")
     table.add_row(Text("survival of slots", "dim"), slots)
     return table
 
@@ -80,7 +81,8 @@ def _picture(it: Explanation) -> Text:
     text.append(f"{'running':>9}  {_scale(sizes)}\n", "dim")
     text.append(" " * 11).append("●", "bold magenta")
     text.append(" in force" if it.subject.schedule is not None else " best", "dim")
-    text.append("; of the best at that load ", "dim")
+    text.append("; blank: may not be chosen there", "dim")
+    text.append("\n" + " " * 11 + "of the best at that load ", "dim")
     for least, shade, style in _SHADES:
         text.append(shade, style).append(f" {100 * least:g}%  " if least else " less", "dim")
     return text
@@ -129,8 +131,8 @@ def _style(row: Row, best: bool) -> str:
     return "green" if best else "dim"
 
 
-def _legend() -> Table:
+def _legend(it: Explanation) -> Table:
     table = _pairs()
-    for word, meaning in words.LEGEND:
+    for word, meaning in words.legend(it):
         table.add_row(Text(word, "bold"), Text(meaning, "dim"))
     return table

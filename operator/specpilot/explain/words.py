@@ -7,7 +7,7 @@ from specpilot.decide.schedule import in_words
 from specpilot.explain.block import Drafts
 from specpilot.explain.subject import Explanation
 
-LEGEND = (
+_LEGEND = (
     ("running", "requests in a step; below it the share of time the engines ran that many"),
     ("L", "accepted length: tokens a request and step, 1 + survival of the drafted slots"),
     ("C", "step time; goodput is running × L / C, and the choice goes by it"),
@@ -16,10 +16,18 @@ LEGEND = (
         "the marginal rule, local only: the last slots pay where their survival (left) is above"
         " (C' − C) × L / C (right)",
     ),
-    ("no room", "over the token budget of a step"),
-    ("no graph", "no CUDA graph was captured for that many tokens, so it is not considered"),
-    ("too slow", "misses the ceiling on inter-token latency while another depth meets it"),
 )
+_BARRED = {
+    "no room": "over the token budget of a step",
+    "no graph": "no CUDA graph was captured for that many tokens, so it is not considered",
+    "too slow": "misses the ceiling on inter-token latency while another depth meets it",
+}
+
+
+def legend(it: Explanation) -> list[tuple[str, str]]:
+    """What the words of the table mean; of those that bar a depth, the ones that are in it."""
+    used = {verdict(it, row).partition(" (")[0] for row in it.rows}
+    return [*_LEGEND, *((word, meaning) for word, meaning in _BARRED.items() if word in used)]
 
 
 def verdict(it: Explanation, row: Row) -> str:
