@@ -35,6 +35,7 @@ class Tuned:
         self._evidence = Evidence()
         self._clock = start
         self._ahead = 0.0  # of the engine's time
+        self.discarded: dict[str, int] = {}  # looks that taught nothing in the present segment, by reason
 
     def resume(self, state: dict[str, Any]) -> None:
         """Go on from `state`, which `state()` gave."""
@@ -57,6 +58,7 @@ class Tuned:
     def begin(self, counters: Counters) -> None:
         """A segment begins here."""
         self._ahead = self._clock - counters.at
+        self.discarded = {}
         self._evidence = Evidence(self._evidence.memory, {POD: self._timed(counters)})
 
     def look(self, counters: Counters) -> dict[str, Any] | None:
@@ -65,6 +67,8 @@ class Tuned:
         self._clock = timed.at
         taken = step(self._evidence, {POD: timed}, self._points, self._settings, True, timed.at)
         self._evidence = taken.evidence
+        for found in taken.discarded.values():
+            self.discarded[found.reason] = self.discarded.get(found.reason, 0) + 1
         if taken.schedule is None:
             return None
         self._settings = replace(self._settings, in_force=taken.schedule)

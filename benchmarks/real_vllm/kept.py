@@ -19,7 +19,8 @@ class Segment:
     """What one arm did in one phase.
 
     `tokens` were emitted in `seconds`; `depths` is the share of decoding time by depth. Of specpilot's:
-    `tuner` is its state afterwards (arms.Tuned), `changes` what it changed and when.
+    `tuner` is its state afterwards (arms.Tuned), `changes` what it changed and when, `discarded` how many looks
+    taught it nothing, by reason.
     """
 
     key: Key
@@ -29,6 +30,7 @@ class Segment:
     depths: dict[str, float] = field(default_factory=dict)
     tuner: dict[str, Any] | None = None
     changes: list[dict[str, Any]] = field(default_factory=list)
+    discarded: dict[str, int] = field(default_factory=dict)
 
     @property
     def goodput(self) -> float:

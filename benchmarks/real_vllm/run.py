@@ -102,6 +102,7 @@ async def _segment(engine: Engine, plan: Plan, key: Key, tuned: Tuned, max_batch
         depth_shares(before, after),
         tuned.state() if mine else None,
         changes,
+        tuned.discarded if mine else {},
     )
 
 
@@ -142,6 +143,9 @@ def _tell(kept: Kept, key: Key) -> None:
         f"{total - len(left)} of {total}, {minutes:.0f} min left: repeat {key.repeat + 1}, {key.draft} draft,"
         f" phase {plan.phases[key.phase]}, {key.arm}: {segment.goodput:.1f} tok/s (time by depth {depths})"
     )
+    if segment.discarded:
+        looks = ", ".join(f"{count} {reason}" for reason, count in segment.discarded.items())
+        say(f"    looks that taught nothing: {looks}")
     for change in segment.changes:
         if change["moved"] or change["settled"]:
             say(

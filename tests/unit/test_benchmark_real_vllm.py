@@ -164,6 +164,8 @@ def test_the_tuners_clock_stands_still_while_other_arms_run():
     tuned = Tuned(tuner_settings(SMALL), (), 1000.0)
     tuned.begin(counters(50.0))
     tuned.look(counters(53.0, 20.0))
+    tuned.look(counters(56.0, 20.0))
+    assert tuned.discarded == {"Idle": 1}
     tuned.end(counters(58.0, 50.0))
     assert tuned.state()["clock"] == 1008.0
     tuned.begin(counters(400.0, 5000.0))
