@@ -15,6 +15,7 @@ import yaml
 from deploy.console import TroubleError, cache, run, say
 from deploy.images.engines import docker_runs
 from tests.setup.audit import AuditLog
+from tests.setup.reader import Reader
 
 PROJECT = Path(__file__).resolve().parents[2]
 LOCALKUBE = (sys.executable, str(PROJECT / "deploy" / "localkube"))
@@ -34,6 +35,7 @@ class Cluster:
         self.kubeconfig = kubeconfig
         self.audit_log = AuditLog(audit_log) if audit_log else None
         self._kubectl, self._load = kubectl, load
+        self._reader: Reader | None = None
 
     def kubectl(self, *args: str, input: str | None = None, check: bool = True) -> str:
         """Standard output of kubectl; AssertionError with its standard error when it fails and `check`."""
@@ -56,12 +58,12 @@ class Cluster:
         self.kubectl("apply", *options, *where, "-f", "-", input=json.dumps(items))
 
     def get(self, kind: str, name: str = "", namespace: str | None = None, selector: str = "") -> Any:
-        """One object, or the list of items when `name` is empty. None for an object that is not there."""
-        where = ("--namespace", namespace) if namespace else ()
-        which = (name,) if name else (("--selector", selector) if selector else ())
-        text = self.kubectl("get", kind, *which, *where, "--output=json", "--ignore-not-found")
-        found = json.loads(text) if text.strip() else None
-        return found if name else (found or {"items": []})["items"]
+        """One object, None where it is not there; without `name` all of a namespace, or of "*", all of them."""
+        if self._reader is None:
+            self._reader = Reader(self.kubeconfig)
+        return (
+            self._reader.one(kind, name, namespace) if name else self._reader.all(kind, namespace, selector)
+        )
 
     def load(self, archive: Path) -> None:
         """Bring an image archive into the node, once in the cluster's life."""

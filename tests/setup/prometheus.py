@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import shutil
 import subprocess
 import threading
@@ -16,6 +16,7 @@ import yaml
 from deploy.demo import discovery
 from tests.setup import debian
 from tests.setup.cluster import Cluster
+from tests.setup.reader import Reader
 from tests.setup.waiting import eventually
 
 from specpilot.local.process import free_ports
@@ -71,8 +72,7 @@ def running(cluster: Cluster, folder: Path, interval: str) -> Iterator[Prometheu
 
 
 def _discover(cluster: Cluster, targets: Path, stop: threading.Event) -> None:
-    arguments = ("get", "pods", "--all-namespaces", "--selector", discovery.SELECTOR, "--output=json")
+    reader = Reader(cluster.kubeconfig)  # a thread's own connection
     while not stop.wait(discovery.PERIOD):
-        listed = cluster.kubectl(*arguments, check=False)
-        if listed:
-            discovery.write(targets, json.loads(listed)["items"])
+        with contextlib.suppress(Exception):  # an API server that is late is asked again
+            discovery.write(targets, reader.all("pods", "*", discovery.SELECTOR))
