@@ -28,7 +28,7 @@ from deploy.console import TroubleError, say
 
 def main() -> int:
     args = arguments().parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the engine is ended too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the engine is ended too
     try:
         if args.report:
             return report(kept.read(args.report))
