@@ -200,3 +200,15 @@ def test_a_profile_that_comes_later_keeps_what_was_seen() -> None:
     memory = after(CostPrior(()), *[window((3, 16, 400), (1, 16, 100))] * 10)
     assert error(memory, profile(), 3, 16) == pytest.approx(0.0, abs=0.01)
     assert error(after(profile(), window((3, 16, 400))), profile(), 3, 16) == pytest.approx(0.0, abs=0.01)
+
+
+def test_a_profile_that_contradicts_itself_is_doubted_depth_by_depth() -> None:
+    # Depth 7 measured below depth 3 at every batch: one of the two is 40% wrong, and seeing 3 says little of 7.
+    sound, contrary = profile(), profile(k7=0.3)
+    assert contrary.disorder > 0.2 > 0.01 > sound.disorder
+    known = window((3, 16, 600))
+    doubt = [
+        Costs(after(p, known), p, DEPTHS, 256, None).differences()[2, 3, 15] ** 0.5 for p in (sound, contrary)
+    ]
+    assert doubt[0] < 0.09
+    assert doubt[1] > contrary.disorder

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -92,3 +94,16 @@ def test_any_set_of_points_gives_positive_finite_times(
     seconds = CostPrior(given_points).seconds(depth, np.arange(1.0, 1025.0), context)
     assert np.all(np.isfinite(seconds))
     assert np.all(seconds > 0)
+
+
+def test_steps_that_grow_with_depth_and_batch_contradict_nothing() -> None:
+    assert CostPrior(GRID).disorder == 0.0
+    stairs = [point(k, b, 10 * (1 + k // 2) * (1 + b // 8)) for k in (0, 1, 3, 7) for b in (1, 7, 8, 9, 64)]
+    assert CostPrior(stairs).disorder == 0.0
+
+
+@pytest.mark.parametrize("error", [0.05, 0.25])
+def test_points_that_contradict_each_other_tell_how_wrong_they_are(error: float) -> None:
+    rng = np.random.default_rng(0)
+    points = [point(k, b, 10 * math.exp(rng.normal(0, error))) for k in range(8) for b in range(1, 60)]
+    assert CostPrior(points).disorder == pytest.approx(error, rel=0.1)

@@ -60,9 +60,15 @@ def test_replicas_are_pooled() -> None:
 
 
 def test_many_drafts_of_few_requests_tell_less_than_as_many_of_many() -> None:
-    few, many = (after(window((1000.0,), requests=r)).drafted[0] for r in (2.0, 1000.0))
-    assert few == pytest.approx(1000 / (1 + c.ALIKE * 499))
-    assert many == pytest.approx(1000)
+    few, many = (after(window((60.0,), requests=r)).drafted[0] for r in (2.0, 1000.0))
+    assert few == pytest.approx(60 / (1 + c.ALIKE * 29))
+    assert many == pytest.approx(60)
+
+
+def test_requests_end_and_others_come_so_a_long_window_sees_more_of_them() -> None:
+    # 3,000 drafts of two requests at a time are of thirty; exploring spreads over all of them.
+    memory = after(window((3000.0, 300.0), requests=2))
+    assert memory.drafted == pytest.approx((3000 / (1 + c.ALIKE * 99), 300 / (1 + c.ALIKE * 9)))
 
 
 def test_uncertainty_is_binomial_over_the_drafts_of_each_position() -> None:

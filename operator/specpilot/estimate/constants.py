@@ -16,6 +16,7 @@ CARRY_DRAFTS = 24.0  # drafts' worth of a deeper slot's belief that is left afte
 SURVIVAL_HALF_LIFE = 300.0  # of traffic
 RARELY_SEEN = 1 / 6  # of that speed, at which positions fade that are hardly ever drafted
 ALIKE = 0.04  # correlation of drafts of one request
+REQUEST_DRAFTS = 100.0  # of one request, before another takes its place
 DISPERSION_RANGE = (0.25, 100.0)  # of the variance seen between windows over the one expected
 DISPERSION_FIRST_WINDOWS = 4.0  # windows that its first value, 1, counts for
 DISPERSION_WINDOWS = 40.0  # windows remembered, of either dispersion
@@ -76,13 +77,16 @@ EXPLORE_HORIZON = 600.0  # for which a better choice is expected to pay
 EXPLORE_MORE = 1.5  # benefit over price at which the whole price is spent
 EXPLORE_LESS = 0.4  # and below which only a trace is
 EXPLORE_KEEP = 0.5  # the depth explored stays while it promises so much, of the most promising
+EXPLORE_KEEP_TRACE = 0.1  # the same at a trace, where a change is worth more than what is explored
 EXPLORE_TRACE = 0.1  # share of the price
 EXPLORE_BLIND = 0.6  # the same while depth 0 is in force and nothing else is seen
 MOST_EXPLORED = 0.2  # of steps, whatever they cost; the engine's own bound
 EXPLORE_CLEAN = 0.5  # share of exploring steps that can be timed
 LENGTH_NOISE = 0.5  # log deviation of one request's accepted length in one step
 LEAST_COST = 0.025  # of an exploring step, of a step's goodput
+STALE_COST = 8.0  # a cost stated so many times too high is corrected even at a trace
 EXPLORATION_DWELL = 30.0
+EXPLORATION_FALL = 2.0  # the load may fall so far before the next look
 EXPLORATION_EDGE = 4.0  # explore at batches where a step costs at most so many times the stated cost
 
 # Trials
@@ -99,6 +103,8 @@ TRIAL_ENOUGH = 8  # pairs that a trial without a result was a trial with
 TRIAL_GONE = 0.1  # share of time at batch sizes where the two differ, below which their load is gone
 TRIAL_STALLED = 90.0  # with traffic and without a new pair
 TRIAL_LONGEST = 900.0  # with traffic
+PROOF_Z = 2.0  # at which what is believed and what was measured, taken together, bear a change out
+PROOF_Z_EARLY = 4.0  # and before the last pair
 MOST_UNDONE = 16  # changes remembered as undone
 
 # Memory

@@ -109,12 +109,12 @@ def posterior(memory: CostMemory, prior: CostPrior) -> Posterior:
     """The process given what was seen live, the prior trusted as far as the evidence bears it out."""
     cells, precision = memory.cells, _matrix(memory.precision)
     seen = points((k for k, _ in cells), (m.batch for m in cells.values()))
-    first = c.SIGMA_PROFILED if prior.measured else c.SIGMA_GENERIC
+    first = (*(c.SIGMA_PROFILED if prior.measured else c.SIGMA_GENERIC), prior.disorder)
     evidence = Evidence(seen, precision, _residual(memory, prior))
     found = Posterior(first, evidence)
     for scale in c.SIGMA_SCALES:
-        common, depth, batch, point = first
-        trial = Posterior((common, scale * depth, scale * batch, scale * point), evidence)
+        common, depth, batch, point, alone = first
+        trial = Posterior((common, scale * depth, scale * batch, scale * point, alone), evidence)
         if trial.log_likelihood - found.log_likelihood < c.DOUBT:
             break
         found = trial

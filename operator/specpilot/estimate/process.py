@@ -1,7 +1,7 @@
 """A Gaussian process over (depth, batch), conditioned on evidence in information form.
 
 What step times differ from their prior by is a part common to everything, one that near depths share,
-one that near batches share, and one of the point itself. Evidence about n observed cells is a precision
+one that near batches share, one of the point itself, and one that a depth has quite alone. Evidence about n observed cells is a precision
 matrix P and P times the values seen, which is what independent windows add up to, whatever noise the
 cells of one window share. With prior covariance K the posterior at points * is (Rasmussen and Williams,
 eq. 2.23-2.24, by the matrix inversion lemma)
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from specpilot.estimate import constants as c
 
 Floats = NDArray[np.float64]
-Sigma = tuple[float, float, float, float]  # deviations: all, depth, batch, point
+Sigma = tuple[float, float, float, float, float]  # deviations: all, depth, batch, point, alone
 
 
 def points(depths: Iterable[int], batches: Iterable[float]) -> Floats:
@@ -30,10 +30,11 @@ def points(depths: Iterable[int], batches: Iterable[float]) -> Floats:
 
 def kernel(sigma: Sigma, x: Floats, y: Floats) -> Floats:
     """Prior covariance [len(x), len(y)]."""
-    everything, depth, batch, point = (s * s for s in sigma)
+    everything, depth, batch, point, alone = (s * s for s in sigma)
     near_k = np.exp(-np.abs(x[:, None, 0] - y[None, :, 0]) / c.DEPTH_RANGE)
     near_b = np.exp(-np.abs(x[:, None, 1] - y[None, :, 1]) / c.BATCH_RANGE)
-    return np.asarray(everything + depth * near_k + batch * near_b + point * near_k * near_b)
+    of_depth = point * near_k + alone * (x[:, None, 0] == y[None, :, 0])
+    return np.asarray(everything + depth * near_k + (batch + of_depth) * near_b)
 
 
 class Evidence:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right as bisect
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,13 +52,17 @@ class Curve:
 
 
 class CostPrior:
-    """What is believed of step times before traffic: a profile, or the generic shape without points."""
+    """What is believed of step times before traffic: a profile, or the generic shape without points.
+
+    `disorder` is how wrong its points prove each other, as a log deviation.
+    """
 
     def __init__(self, points: Sequence[ProfilePoint]) -> None:
         contexts: dict[int, dict[int, dict[int, float]]] = {}
         for p in points:
             if 0 < p.seconds < math.inf and p.batch > 0:
                 contexts.setdefault(p.context, {}).setdefault(p.tokens, {})[p.batch] = p.seconds
+        self.disorder = _disorder(contexts)
         self._lengths = sorted(contexts)
         self._curves = {(x, k): curve for x in self._lengths for k, curve in _curves(contexts[x]).items()}
         self._known = {x: sorted(contexts[x]) for x in self._lengths}
@@ -118,6 +123,24 @@ class CostPrior:
             # A deeper draft is no cheaper, whatever the noise between the two deepest says.
             return Curve(knots, b.at(knots) + np.maximum(slope, 0.0) * (depth - high))
         return Curve(knots, a.at(knots) + slope * (depth - low))
+
+
+def _disorder(contexts: dict[int, dict[int, dict[int, float]]]) -> float:
+    """Log deviation of points that would put a deeper or a larger step below a smaller one as often as seen.
+
+    Neither takes less time. Where two times are truly equal, points that are wrong by independent errors of
+    deviation s fall by d with E[max(d, 0)^2] = s^2; where they are not it is less, so this errs on the
+    trusting side, and a staircase is no error.
+    """
+    falls = []
+    for depths in contexts.values():
+        for k, after in pairwise(sorted(depths)):
+            falls += [
+                math.log(depths[k][b] / depths[after][b]) for b in depths[k].keys() & depths[after].keys()
+            ]
+        for curve in depths.values():
+            falls += [math.log(curve[a] / curve[b]) for a, b in pairwise(sorted(curve))]
+    return math.sqrt(sum(max(d, 0.0) ** 2 for d in falls) / len(falls)) if falls else 0.0
 
 
 def _curves(depths: dict[int, dict[int, float]]) -> dict[int, Curve]:

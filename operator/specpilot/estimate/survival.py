@@ -7,7 +7,7 @@ before was accepted: s_j = s_{j-1} q_j, which makes survival fall monotonically 
 gives positions never drafted a prior from the ones before.
 
 Drafts of one request are alike, so m of them tell what m / (1 + r (m - 1)) independent ones would, r
-being their intraclass correlation (Kish's design effect). Evidence is kept in such independent drafts.
+being their intraclass correlation (Kish's design effect), and a request has so many only. Evidence is kept in such independent drafts.
 """
 
 from __future__ import annotations
@@ -155,10 +155,15 @@ def _pool(rows: Iterable[tuple[float, ...]]) -> tuple[float, ...]:
 
 
 def _independent(windows: Sequence[Window]) -> Counts:
-    """Counts pooled over replicas, by position, scaled to independent drafts."""
-    requests = sum(sum(c.requests for c in w.cells.values()) / max(w.steps, 1.0) for w in windows)
+    """Counts pooled over replicas, by position, scaled to independent drafts.
+
+    A window sees as many requests as run, or as many as its drafts are enough for: they end and others come.
+    """
+    running = sum(sum(c.requests for c in w.cells.values()) / max(w.steps, 1.0) for w in windows)
     drafted, accepted = _pool(w.drafted for w in windows), _pool(w.accepted for w in windows)
-    worth = [1 / (1 + c.ALIKE * max(n / max(requests, 1.0) - 1, 0.0)) for n in drafted]
+    steps = sum(cell.requests for w in windows for cell in w.cells.values())
+    requests = max(running, max((steps, *drafted)) / c.REQUEST_DRAFTS, 1.0)
+    worth = [1 / (1 + c.ALIKE * max(n / requests - 1, 0.0)) for n in drafted]
     return (
         tuple(n * w for n, w in zip(drafted, worth, strict=True)),
         tuple(n * w for n, w in zip(accepted, worth, strict=True)),
