@@ -59,7 +59,7 @@ class Controller:
         self._retuner = Retuner(
             cluster, store, metrics, events, self._reconciler, telemetry, config, self.changed
         )
-        self._profiles = Profiles(cluster, metrics, store)
+        self._profiles = Profiles(cluster, metrics, store, self.changed)
 
     def changed(self, keys: set[Key]) -> None:
         """Something that these objects depend on is another now."""

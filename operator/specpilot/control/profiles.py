@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,10 +46,16 @@ class Measurement:
 
 
 class Profiles:
-    """Reads one SpeculativeDeployment's measuring pods at a time; keeps nothing that matters in memory."""
+    """Reads one SpeculativeDeployment's measuring pods at a time; keeps nothing that matters in memory.
 
-    def __init__(self, cluster: Cluster, metrics: Metrics, store: Store) -> None:
-        self._cluster, self._metrics, self._store = cluster, metrics, store
+    `changed` hears of every object that a profile which grew may concern: the watch will bring only what the
+    store has already.
+    """
+
+    def __init__(
+        self, cluster: Cluster, metrics: Metrics, store: Store, changed: Callable[[set[Key]], None]
+    ) -> None:
+        self._cluster, self._metrics, self._store, self._changed = cluster, metrics, store, changed
         self._measurements: dict[Key, Measurement] = {}
 
     def forget(self, key: Key) -> None:
@@ -134,7 +140,7 @@ class Profiles:
         body = await self._cluster.apply(
             {"apiVersion": API_VERSION, "kind": PROFILE, "metadata": meta, "spec": spec.to_json()}
         )
-        self._store.put(body)
+        self._changed(self._store.put(body))
         log.info("profile grows", namespace=namespace, name=name, points=len(points), total=total)
         return body
 
@@ -157,7 +163,7 @@ class Profiles:
         )
         written = await write_status(self._cluster, body, status.to_json())
         if written is not None:
-            self._store.put(written)
+            self._changed(self._store.put(written))
 
 
 def outcome(stored: int, total: int, finished: bool, error: str) -> api.Condition:
