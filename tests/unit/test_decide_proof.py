@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpilot.decide.proof import Answer, Proof, extent, weigh
+from specpilot.decide.proof import Answer, Proof, borne_out, extent, weigh
 from specpilot.estimate import constants as c
 from specpilot.estimate.counters import TrialCount
 from specpilot_engine.protocol import Pairs
@@ -119,3 +119,35 @@ def test_the_sentence_has_the_numbers() -> None:
     text = str(measured)
     assert text.startswith("4.9% less goodput measured (-")
     assert text.endswith(", 20 pairs of slices)")
+
+
+def told(mean: float, deviation: float, count: int, running: bool) -> Proof:
+    rng = np.random.default_rng(1)
+    values = rng.normal(0, 1, count)
+    values = mean + deviation * (values - values.mean()) / values.std()
+    pairs = Pairs(count, float(values.sum()), float((values**2).sum()))
+    return weigh([TrialCount(2, pairs, running)])
+
+
+@pytest.mark.parametrize(
+    ("measured", "gain", "deviation", "running", "kept"),
+    [
+        (0.006, 0.010, 0.006, False, True),  # neither is clear alone, both together are
+        (0.006, 0.010, 0.006, True, False),  # more pairs are to come
+        (0.012, 0.020, 0.004, True, True),  # hardly anything is open
+        (0.006, 0.020, 0.002, True, False),  # the belief is contradicted
+        (-0.001, 0.020, 0.004, False, False),  # measured to be no gain
+        (0.006, -0.001, 0.004, False, False),  # believed to be none by now
+        (0.002, 0.004, 0.006, False, False),  # agreeing is not enough
+    ],
+)
+def test_a_belief_and_a_measurement_that_agree_bear_a_change_out_together(
+    measured: float, gain: float, deviation: float, running: bool, kept: bool
+) -> None:
+    proof = told(measured, 0.08, 400, running)
+    assert proof.answer is (Answer.GO_ON if running else Answer.INCONCLUSIVE)
+    assert borne_out(proof, gain, deviation) is kept
+
+
+def test_what_is_clearly_worse_is_borne_out_by_no_belief() -> None:
+    assert not borne_out(told(-0.05, 0.08, 400, True), 0.2, 0.001)

@@ -72,6 +72,24 @@ def weigh(counts: Sequence[TrialCount]) -> Proof:
     return Proof(Answer.INCONCLUSIVE if pairs.count >= c.TRIAL_ENOUGH else Answer.UNMEASURED, pairs)
 
 
+def borne_out(proof: Proof, gain: float, deviation: float) -> bool:
+    """Whether what was measured and the log `gain` believed, each weighed by its variance, leave little doubt.
+
+    The interval that holds at every look is wide, and knows nothing of what made the change worth a trial. Both
+    must say that the new schedule is better, by about as much: a belief that the measurement contradicts is
+    worth nothing. While more pairs are to come they must say it more clearly.
+    """
+    pairs = proof.pairs
+    measured, error = pairs.mean, max(pairs.error, 1e-6)
+    if pairs.count < c.TRIAL_ENOUGH or min(gain, measured) <= 0 or proof.answer is Answer.UNDO:
+        return False
+    if gain - measured > c.PROOF_Z * math.hypot(deviation, error):
+        return False
+    belief, measurement = max(deviation, 1e-6) ** -2, error**-2
+    z = (gain * belief + measured * measurement) / math.sqrt(belief + measurement)
+    return z > (c.PROOF_Z if proof.answer is Answer.INCONCLUSIVE else c.PROOF_Z_EARLY)
+
+
 def extent(
     batch: float, gain: float, step_seconds: float, step_noise: float, replicas: int
 ) -> tuple[int, int]:

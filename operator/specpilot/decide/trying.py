@@ -14,7 +14,7 @@ from specpilot.decide import undone
 from specpilot.decide.decision import Decision
 from specpilot.decide.goodput import Landscape
 from specpilot.decide.memory import Memory, Tried
-from specpilot.decide.proof import Answer, Measured, extent, weigh
+from specpilot.decide.proof import Answer, Measured, borne_out, extent, weigh
 from specpilot.decide.schedule import depth_indices
 from specpilot.decide.settings import Settings
 from specpilot.decide.verdict import depths_named
@@ -104,7 +104,7 @@ def follow(
     )
     memory = replace(memory, trial=tried)
     predicted = None if tried.predicted is None else math.expm1(tried.predicted)
-    if proof.answer is Answer.KEEP:
+    if proof.answer is Answer.KEEP or borne_out(proof, *_believed(land, old, new, weights)):
         kept = _settled(settings, Reason.GAIN_CONFIRMED, f"{what}: {proof.measured}", predicted)
         return Progress(memory, replace(kept, measured=proof.measured))
     away = _away(windows, old, new)
@@ -121,6 +121,15 @@ def follow(
         text = f"{what}: {why}, so it is kept as estimated, unproved"
         return Progress(memory, released=True, given_up=_settled(settings, reason, text, predicted))
     return Progress(memory, released=memory.shifted_at == now)
+
+
+def _believed(land: Landscape, old: Indices, new: Indices, weights: Floats) -> tuple[float, float]:
+    """Log gain of depth indices new[B] over old[B] where the two differ, and its deviation."""
+    share = np.where(old != new, weights, 0.0)
+    share /= max(share.sum(), 1e-9)
+    batches = np.arange(len(old))
+    gain = float((land.log_goodput[new, batches] - land.log_goodput[old, batches]) @ share)
+    return gain, land.total_deviation(new, old, share)
 
 
 def _settled(settings: Settings, reason: Reason, message: str, predicted: float | None) -> Decision:

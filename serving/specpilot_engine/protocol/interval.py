@@ -29,6 +29,14 @@ class Pairs:
         return self.total / self.count if self.count else 0.0
 
     @property
+    def error(self) -> float:
+        """Standard error of the mean; infinite before two pairs."""
+        if self.count < 2:
+            return math.inf
+        variance = max(self.squares / self.count - self.mean**2, 0.0)
+        return math.sqrt(variance / (self.count - 1))
+
+    @property
     def half_width(self) -> float:
         """Of the interval about the mean; infinite while there are too few pairs to say anything."""
         return half_width(self.count, self.total, self.squares)
