@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -99,3 +101,33 @@ def test_with_one_depth_there_is_nothing_to_explore() -> None:
     costs = Costs(CostMemory(), CostPrior([]), (0,), 64, None)
     only = landscape((0,), believe(SurvivalMemory(), 0), costs, lambda _k, _b: True)
     assert explore(only, np.zeros(64, np.intp), AT_16, PRICE, c.LEAST_GAIN, False, OFF) == OFF
+
+
+def test_a_trace_keeps_its_depth_unless_another_promises_far_more_and_enough() -> None:
+    settled = land((1e8,) * 7, (0.8, 0.22, 0.13, 0.05, 0.04, 0.03, 0.02))
+    trace = run(settled, 1)
+    assert trace.price == pytest.approx(c.EXPLORE_TRACE * PRICE)
+    # Whatever else there is, of what is known so well nothing promises enough for a new schedule.
+    for k in (0, 3, 7):
+        assert run(settled, 1, replace(trace, tokens=k)).tokens == k
+    open_still = land((300,) * 7, (0.8, 0.24, 0.144, 0.05, 0.04, 0.03, 0.02))
+    at_zero = run(open_still, 1, replace(trace, tokens=0))
+    assert (at_zero.price, at_zero.tokens) == (pytest.approx(c.EXPLORE_TRACE * PRICE), 3)
+
+
+def test_a_cost_stated_far_too_high_is_corrected_even_at_a_trace() -> None:
+    nothing = land((1e8,) * 7, (0.9, 0.2, 0.05, 0.01, 0.01, 0.01, 0.01))
+    trace = run(nothing, 1)
+    near, far = (replace(trace, cost=trace.cost * f) for f in (c.STALE_COST * 0.7, c.STALE_COST * 1.5))
+    assert run(nothing, 1, near) == near
+    assert run(nothing, 1, far).cost < far.cost
+
+
+def test_batches_far_below_the_load_neither_raise_the_cost_nor_bound_the_batch() -> None:
+    found = land((1e6,) * 7, RATES)
+    slow = found.log_seconds.copy()
+    slow[3, :4] += 5.0  # depth 7 at one to four requests
+    chosen = run(replace(found, log_seconds=slow), 1)
+    assert chosen.tokens == 7 or run(found, 1).tokens != 7
+    assert chosen.max_batch >= 16
+    assert chosen.cost == run(found, 1).cost

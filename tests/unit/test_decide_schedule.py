@@ -138,3 +138,14 @@ def test_merging_loses_at_most_the_tolerance_where_the_steps_suffice(rows: list[
 )
 def test_a_schedule_is_read_out(steps: tuple[tuple[int, int], ...], said: str) -> None:
     assert in_words([Step(*step) for step in steps]) == said
+
+
+def test_where_steps_run_out_the_load_loses_nothing() -> None:
+    # A profile that is all noise: more regimes than steps, and the narrow best depth at 40 is where it runs.
+    scores = np.random.default_rng(3).normal(0, 0.3, (4, 64))
+    scores[:, 39] = (-0.2, 0.0, -0.015, -0.2)
+    load = np.arange(1, 65) == 40
+    steps = shorten(scores, DEPTHS, even(64), load=load)
+    assert len(steps) <= c.MAX_STEPS
+    assert losses(scores, steps)[39] <= c.MERGE_TOLERANCE
+    assert losses(scores, steps).max() > c.MERGE_TOLERANCE

@@ -57,11 +57,13 @@ def explore(
     least = c.EXPLORE_BLIND if _blind(land, in_force, weights) else c.EXPLORE_TRACE
     whole = present.price > (1 + least) / 2 * price
     full = shifted or worth > (c.EXPLORE_LESS if whole else c.EXPLORE_MORE)
-    index = _depth(land, np.where(usable, promise, -1.0), full, present)
-    stated = _stated(
-        cost[index], share[index], present if present.tokens == land.depths[index] else OFF, full
-    )
-    widest = _widest(land, index, in_force, cost[index], stated)
+    # At a trace another depth is worth a new schedule only if what it promises outweighs the trace.
+    keep = c.EXPLORE_KEEP if full else c.EXPLORE_KEEP_TRACE if worth > least else 0.0
+    index = _depth(land, np.where(usable, promise, -1.0), keep, present)
+    least_batch = int((np.flatnonzero(weights)[0] + 1) / c.EXPLORATION_FALL)
+    before = present if present.tokens == land.depths[index] else OFF
+    stated = _stated(cost[index], share[index], least_batch, before, full)
+    widest = _widest(land, index, in_force, cost[index], least_batch, stated)
     return Exploration(price if full else price * least, land.depths[index], stated, widest)
 
 
@@ -81,12 +83,12 @@ def _gain_of_knowing(land: Landscape, gain: Floats, deviation: Floats, cost: Flo
     return np.asarray(scale * np.logaddexp(0.0, gain / scale))
 
 
-def _depth(land: Landscape, promise: Floats, full: bool, present: Exploration) -> int:
-    """The most promising depth; the present one while it promises half as much, and at a trace anyway."""
+def _depth(land: Landscape, promise: Floats, keep: float, present: Exploration) -> int:
+    """The most promising depth; the present one while it promises `keep` of that."""
     best = int(np.argmax(promise))
     if present.price > 0 and present.tokens in land.depths:
         index = land.depths.index(present.tokens)
-        if promise[index] >= (c.EXPLORE_KEEP * promise[best] if full else 0.0):
+        if promise[index] >= keep * promise[best]:
             return index
     return best
 
@@ -103,23 +105,28 @@ def _cost(land: Landscape, in_force: Indices, gain: Floats, deviation: Floats) -
     return np.asarray(np.maximum(slower * (1 - np.exp(gain - deviation)), c.LEAST_COST))
 
 
-def _stated(cost: Floats, share: Floats, present: Exploration, full: bool) -> float:
+def _stated(cost: Floats, share: Floats, least_batch: int, present: Exploration, full: bool) -> float:
     """The load's mean cost, rounded up to a half power of two; the present one where it is near, and at a
-    trace wherever it is enough: exploring still less than a trace is worth no new schedule.
+    trace where it is not far: exploring a little less than a trace is worth no new schedule.
 
     Not less than a part of what a step costs at smaller batches, which the load may fall to before the
-    next look.
+    next look: those above `least_batch`.
     """
     mean = float((cost * share).sum() / share.sum()) if share.any() else float(cost.max())
-    below = float(cost[: int(np.flatnonzero(share)[-1]) + 1].max()) if share.any() else 0.0
-    mean = max(mean, below / c.EXPLORATION_EDGE)
-    if present.price > 0 and mean <= present.cost and (present.cost <= 2.5 * mean or not full):
+    largest = int(np.flatnonzero(share)[-1]) + 1 if share.any() else 0
+    mean = max(mean, float(cost[least_batch:largest].max(initial=0.0)) / c.EXPLORATION_EDGE)
+    if present.price > 0 and mean <= present.cost <= (2.5 if full else c.STALE_COST) * mean:
         return present.cost
     return float(f"{2 ** (math.ceil(2 * math.log2(mean)) / 2):.4g}")
 
 
-def _widest(land: Landscape, index: int, in_force: Indices, cost: Floats, stated: float) -> int:
-    """The round batch up to which the depth is allowed and no step costs much more than stated."""
-    fine = (land.allowed[index] & (cost <= 1.001 * c.EXPLORATION_EDGE * stated)) | (in_force == index)
+def _widest(
+    land: Landscape, index: int, in_force: Indices, cost: Floats, least_batch: int, stated: float
+) -> int:
+    """The round batch up to which the depth is allowed and no step above `least_batch` costs much more than
+    stated."""
+    near = np.arange(len(cost)) >= least_batch
+    dear = near & (cost > 1.001 * c.EXPLORATION_EDGE * stated)
+    fine = (land.allowed[index] & ~dear) | (in_force == index)
     first_bad = len(fine) if fine.all() else int(np.argmin(fine))
     return max((b for b in (*ROUND, len(fine)) if b <= first_bad), default=0)

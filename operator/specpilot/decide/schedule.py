@@ -40,30 +40,35 @@ def in_words(steps: Sequence[Step]) -> str:
 
 
 def shorten(
-    scores: Floats, depths: Sequence[int], weights: Floats, keep: Sequence[int] = ()
+    scores: Floats,
+    depths: Sequence[int],
+    weights: Floats,
+    keep: Sequence[int] = (),
+    load: NDArray[np.bool_] | None = None,
 ) -> tuple[Step, ...]:
     """The best schedule of at most MAX_STEPS steps.
 
     `scores` [depths, batches] are log goodputs, -inf where a depth is out of the question; every batch
-    has one that is not. At each batch the chosen depth loses at most MERGE_TOLERANCE to the best (more
-    only where so few steps cannot do better: the tolerance then doubles until they can). Within that,
-    the weighted loss is least, a step costing STEP_PRICE and a boundary that is neither round nor in
-    `keep` ROUGH_PRICE.
+    has one that is not. At each batch the chosen depth loses at most MERGE_TOLERANCE to the best. Where so
+    few steps cannot do that, the tolerance doubles until they can, first for batches that are not of the
+    `load`. Within it, the weighted loss is least, a step costing STEP_PRICE and a boundary that is neither
+    round nor in `keep` ROUGH_PRICE.
     """
     best = scores.max(axis=0)
     loss = best - scores
+    runs = np.zeros(len(best), bool) if load is None else load
     ends = _boundaries(np.argmax(scores, axis=0), keep)
     price = np.array([0.0 if e in ROUND or e in keep or e == len(best) else c.ROUGH_PRICE for e in ends])
     starts = np.concatenate(([0], ends[:-1]))
-    worst = np.maximum.reduceat(loss, starts, axis=1)
+    there = np.maximum.reduceat(np.where(runs, loss, 0.0), starts, axis=1)
+    elsewhere = np.maximum.reduceat(np.where(runs, 0.0, loss), starts, axis=1)
     finite = np.where(np.isfinite(loss), loss, 0.0)
     totals = np.add.reduceat(finite * weights, starts, axis=1)
-    tolerance = c.MERGE_TOLERANCE
-    while tolerance < 100:
-        found = _cut(worst, totals, price, tolerance)
+    doubled = [c.MERGE_TOLERANCE * 2**i for i in range(15)]
+    for tight, loose in [*((doubled[0], t) for t in doubled), *((t, t) for t in doubled[1:])]:
+        found = _cut(np.maximum(there / tight, elsewhere / loose), totals, price)
         if found is not None:
             return _joined([Step(int(ends[end]), depths[k]) for end, k in found])
-        tolerance *= 2
     return (Step(len(best), depths[int(np.argmin(np.where(np.isfinite(loss), loss, 1e9).max(axis=1)))]),)
 
 
@@ -75,16 +80,17 @@ def _boundaries(best: Indices, keep: Sequence[int]) -> Indices:
     return np.array(sorted(ends), np.intp)
 
 
-def _cut(worst: Floats, totals: Floats, price: Floats, tolerance: float) -> list[tuple[int, int]] | None:
+def _cut(worst: Floats, totals: Floats, price: Floats) -> list[tuple[int, int]] | None:
     """Best cut of the blocks into at most MAX_STEPS segments as (last block, depth index), or None.
 
-    `worst` and `totals` [depths, blocks]: largest and weighted loss of a depth in a block.
+    `worst` and `totals` [depths, blocks]: largest loss of a depth in a block, of what is tolerated, and the
+    weighted loss.
     """
     blocks = worst.shape[1]
     cost = np.full((blocks, blocks), np.inf)
     depth = np.zeros((blocks, blocks), np.intp)
     for first in range(blocks):
-        fits = np.maximum.accumulate(worst[:, first:], axis=1) <= tolerance
+        fits = np.maximum.accumulate(worst[:, first:], axis=1) <= 1.0
         segment = np.where(fits, np.cumsum(totals[:, first:], axis=1), np.inf)
         depth[first, first:] = np.argmin(segment, axis=0)
         cost[first, first:] = segment.min(axis=0)

@@ -210,7 +210,8 @@ def _propose(
     """The schedule that scores best by `table`, its depth indices, and whether it may replace the old one."""
     weights, sizes = memory.load.weights(settings.max_batch), _all_sizes(settings.max_batch)
     mixed = c.LOAD_WEIGHT * weights + (1 - c.LOAD_WEIGHT) * sizes
-    steps = shorten(table, settings.depths, mixed, [s.up_to for s in settings.in_force.steps])
+    kept = [s.up_to for s in settings.in_force.steps]
+    steps = shorten(table, settings.depths, mixed, kept, weights > 0)
     new = depth_indices(steps, settings.depths, settings.max_batch)
     old = depth_indices(settings.in_force.steps, settings.depths, settings.max_batch)
     return steps, new, judge(memory, land, settings, old, new, score, weights, now)
