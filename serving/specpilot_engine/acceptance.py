@@ -235,7 +235,7 @@ def block_survival(standard: Sequence[float], outright: float = OUTRIGHT) -> tup
 
 def standard_survival(block: Sequence[float], outright: float = OUTRIGHT) -> tuple[float, ...]:
     """Survival by slot under standard verification where under block it is `block`: the inverse."""
-    found, product_ = [], 1.0
+    found, reached = [], 1.0
     state = _Ratios()
     for now in block:
         low, high = 0.0, 1.0
@@ -243,8 +243,8 @@ def standard_survival(block: Sequence[float], outright: float = OUTRIGHT) -> tup
             middle = (low + high) / 2
             low, high = (middle, high) if state.after(middle, outright).mean < now else (low, middle)
         state = state.after(high, outright)
-        product_ *= high
-        found.append(product_)
+        reached *= high
+        found.append(reached)
     return tuple(found)
 
 
