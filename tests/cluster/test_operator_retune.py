@@ -50,7 +50,8 @@ def test_depths_follow_the_traffic_without_a_restart(flash: Watched, operator: O
             lambda: (d := flash.status()["lastDecision"])["reason"] == "GainConfirmed" and d, 60, "a proof"
         )
         low, high = map(float, proved["measuredInterval"].split(" to "))
-        assert 0 < low < float(proved["measuredGain"]) < high
+        assert low < float(proved["measuredGain"]) < high
+        assert float(proved["measuredGain"]) > 0
         assert proved["gain"] == proved["measuredGain"]
         flash.wait("Tuned", "Holding")
         traffic.traffic = "prose"
