@@ -28,16 +28,16 @@ class OperatorProcess:
     `before` is Python that runs in its process first, for a bug that it shall have.
     """
 
-    def __init__(self, identity: Identity, folder: Path, before: str = "", **config: Any) -> None:
-        self.identity = identity
+    def __init__(self, who: Identity, folder: Path, before: str = "", **config: Any) -> None:
+        self.identity = who
         program = "import runpy; runpy.run_module('specpilot.operator_main', run_name='__main__')"
         self._program = ["-c", f"{before}\n{program}"] if before else ["-m", "specpilot.operator_main"]
         self._log = folder / "operator.log"
         self._health = free_ports(1)[0]
         self._config = folder / "operator.yaml"
         settings = {
-            "namespace": identity.namespace,
-            "watchNamespaces": identity.watched,
+            "namespace": who.namespace,
+            "watchNamespaces": who.watched,
             "tick": "500ms",
             # A container that is restarted in its pod keeps its name, and with it the Lease. Its deadlines
             # are long: the machines that run tests stall.
@@ -50,7 +50,7 @@ class OperatorProcess:
         self.ports: dict[str, int] = settings["ports"]
         self._config.write_text(yaml.safe_dump(settings))
         self._kubeconfig = folder / "kubeconfig"
-        self._kubeconfig.write_text(json.dumps(identity.kubeconfig()))
+        self._kubeconfig.write_text(json.dumps(who.kubeconfig()))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

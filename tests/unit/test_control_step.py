@@ -79,3 +79,18 @@ def test_only_mode_apply_proves(mode: str, proves: bool) -> None:
         sd = SpeculativeDeployment.model_validate(yaml.safe_load(file))
     spec = sd.spec.model_copy(update={"tuning": sd.spec.tuning.model_copy(update={"mode": mode})})
     assert settings(spec, ON_TRIAL).prove is proves
+
+
+def test_looks_without_a_clean_step_add_up_until_there_is_one() -> None:
+    """An engine that cuts most drafts times few whole steps; what it counted between them is not lost."""
+    first = counters(1)
+    cut = replace(
+        first, at=30.0, drafted=(1700.0,) * 3, accepted=(1400.0,) * 3, all_steps=250.0, trimmed_rows=500.0
+    )
+    whole = replace(counters(3), trimmed_rows=500.0)
+    evidence = Evidence()
+    for seen in (first, cut, whole):
+        taken = step(evidence, {POD: seen}, FIGURE_3.profile(), TO, False, seen.at)
+        evidence = taken.evidence
+    assert taken.windows[POD].seconds == 30.0
+    assert taken.windows[POD].drafted == (16 * 200.0,) * 3

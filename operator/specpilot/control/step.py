@@ -107,8 +107,8 @@ def step(
                 windows[pod] = found
             else:
                 discarded[pod] = found
-                # Not scraped anew since: keep the baseline, or its steps would never count.
-                if found.reason is Discard.CLOCK_BACK:
+                # Not scraped anew since, or nothing to learn from yet: what was counted adds up until there is.
+                if found.reason in (Discard.CLOCK_BACK, Discard.NOTHING_CLEAN):
                     continue
         before[pod] = after
     counts = [c.trial for c in counters.values() if c.trial is not None]
