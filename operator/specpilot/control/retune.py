@@ -209,13 +209,15 @@ class Retuner:
         await self._events.say(due.body, "Normal", decision.reason, text, time.time())
 
     def _recommend(self, due: Due, taken: Taken) -> None:
-        """Told once for each schedule that would be better, not with every tick or operator that still
+        """Told once for each change that would be better, not with every tick or operator that still
         thinks so."""
         decision = taken.decision
         text = f"depths {summary(due.schedule.steps)} → {summary(decision.steps)}"
         last = (due.body.get("status") or {}).get("lastDecision") or {}
-        known = last.get("reason") == Reason.RECOMMENDED and str(last.get("message")).startswith(f"{text}:")
-        if not known:
+        # Depths for loads that do not run may tremble: what counts is what would change at the load.
+        said, what = str(last.get("message")), decision.message.partition(": ")[0]
+        same = said.startswith(f"depths {summary(due.schedule.steps)} → ") and f": {what}: " in said
+        if last.get("reason") != Reason.RECOMMENDED or not (same or said.startswith(f"{text}:")):
             told = replace(decision, message=f"{text}: {decision.message}")
             due.live.decision = _told(told, Reason.RECOMMENDED)
 
