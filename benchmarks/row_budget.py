@@ -32,10 +32,12 @@ from specpilot.decide.tuner import Settings
 from specpilot.metrics.parse import parse_text, to_counters
 from specpilot_engine import protocol
 from specpilot_engine.protocol import Budget, Exploration, Schedule, Step
+from specpilot_engine.trim import FIRST_DRAFTS
 
 PRICE = 0.005  # explorationPrice's default
 BUDGET = Budget(PRICE)
 TICK = 3.0  # seconds between the tuner's looks
+FIRST_SECONDS = 90.0  # at most, before slices begin
 SETTLE = 1.0  # seconds of a slice before it is measured
 GOALS = (("budget", "none", 0.70), ("budget", "whole", 2.3), ("tuned", "none", 0.95))
 
@@ -49,7 +51,7 @@ def main() -> None:
         "--tuning",
         type=float,
         default=36.0,
-        help="seconds that the tuner is given, and then the budget to learn",
+        help="seconds that the tuner is given",
     )
     parser.add_argument("--out", type=Path, help="a file that keeps the rounds")
     args = parser.parse_args()
@@ -79,7 +81,7 @@ async def measure(server: Server, args: argparse.Namespace, rounds: list[dict[st
         }
         generation = chosen.generation + 1
         await asyncio.to_thread(use, server, Schedule(generation, *arms["budget"]))
-        await asyncio.sleep(args.tuning)  # its first looks, which are many
+        await first_looks(server, args.clients)
         for number in range(args.rounds + 1):  # the first one warms up
             order = list(arms)
             random.Random(number).shuffle(order)
@@ -130,6 +132,16 @@ async def tuned(server: Server, seconds: float) -> Schedule:
             in_force = Schedule(s.generation, s.steps, s.exploration, BUDGET)
             await asyncio.to_thread(use, server, in_force)
     return in_force
+
+
+async def first_looks(server: Server, clients: int) -> None:
+    """Wait until the budget's first looks, which are many, are over."""
+    end = time.monotonic() + FIRST_SECONDS
+    while clients * (await asyncio.to_thread(totals, server))[protocol.M_PROBES] < FIRST_DRAFTS:
+        if time.monotonic() > end:
+            print("the first looks are not over: the machine is slow", flush=True)
+            return
+        await asyncio.sleep(1.0)
 
 
 async def slice_of(server: Server, schedule: Schedule, clients: int, seconds: float) -> dict[str, float]:
