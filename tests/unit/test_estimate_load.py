@@ -40,10 +40,17 @@ def test_a_load_above_the_largest_batch_counts_there() -> None:
 
 
 def test_old_load_fades_within_minutes() -> None:
-    load = learn(LoadMemory(), [window((1, 1, 15.0, 1))] * 1)
+    load = learn(LoadMemory(), [window((1, 1, 15.0, 1))])
     for _ in range(int(3 * c.LOAD_HALF_LIFE / 15)):
-        load = learn(load, [window((1, 64, 15.0, 64))])
-    assert load.shares()[64] > 0.95
+        load = learn(load, [window((1, 1, 3.0, 1), (1, 64, 12.0, 64))])
+    assert load.shares()[64] == pytest.approx(0.8, abs=0.06)
+
+
+def test_a_window_at_other_sizes_altogether_is_another_load() -> None:
+    load = learn(LoadMemory(), [window((1, 1, 15.0, 1), context=1000.0)])
+    assert learn(load, [window((1, 1, 1.0, 1), (1, 64, 14.0, 64))]).shares()[64] > c.LOAD_GONE
+    # Half of the time is not: a load that wanders is all that it has been lately.
+    assert learn(load, [window((1, 1, 8.0, 1), (1, 64, 8.0, 64))]).shares()[64] < 0.35
 
 
 def test_idle_windows_forget_nothing() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,10 @@ class LoadMemory:
 
 
 def learn(memory: LoadMemory, windows: Iterable[Window]) -> LoadMemory:
-    """Take in the windows of one tick; each replica counts by the time it stepped."""
+    """Take in the windows of one tick; each replica counts by the time it stepped.
+
+    Windows at other batch sizes altogether are another load: what was before then weighs nothing.
+    """
     windows = list(windows)
     seconds: dict[int, float] = {}
     weighted: dict[int, float] = {}
@@ -61,6 +64,8 @@ def learn(memory: LoadMemory, windows: Iterable[Window]) -> LoadMemory:
     if not seconds:
         return memory
     keep = 0.5 ** (max(w.seconds for w in windows) / c.LOAD_HALF_LIFE)
+    if memory.moved(LoadMemory(seconds)) >= c.LOAD_GONE:
+        memory = replace(memory, seconds={}, batch={})
     totals: dict[int, float] = {}
     batch: dict[int, float] = {}
     for edge in sorted(seconds.keys() | memory.seconds.keys()):
