@@ -74,7 +74,7 @@ LOAD_WEIGHT = 0.7  # of the batch sizes seen, the rest going evenly to all sizes
 
 # Exploration
 EXPLORE_AHEAD = 60.0  # what exploring for so long would teach is compared with its price
-EXPLORE_HORIZON = 1200.0  # for which a better choice is expected to pay
+EXPLORE_HORIZON = 600.0  # for which a better choice is expected to pay
 EXPLORE_MORE = 1.5  # benefit over price at which the whole price is spent
 EXPLORE_LESS = 0.4  # and below which only a trace is
 EXPLORE_KEEP = 0.5  # the depth explored stays while it promises so much, of the most promising
