@@ -11,6 +11,7 @@ from tests.setup import cluster, models, vllm
 FOUND_UP = pytest.StashKey[bool]()
 
 
+@pytest.hookimpl(tryfirst=True)  # before the group is read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With several workers a file goes to one of them, and all that start a vLLM to the same: one at a time."""
     for item in items:

@@ -25,6 +25,8 @@ def tiny(
     spec["speculation"]["draftModel"]["name"] = str(draft)
     # An engine of ten steps a second has to spend more on exploring than one of a hundred to learn as much.
     spec["tuning"] |= {"interval": f"{interval}s", "dwell": f"{2 * interval}s", "explorationPrice": 0.03}
+    # Nor would it leave enough whole drafts to see within a few looks what traffic has become.
+    spec["speculation"]["verification"] = {"adaptive": "Never"}
     spec["profiling"]["grid"] = {"tokens": [0, 1, 3], "batchSizes": [1, 16], "contextLengths": [CONTEXT]}
     spec["podTemplate"] = pod_template
     return body

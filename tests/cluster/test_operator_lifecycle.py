@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from tests.setup.waiting import eventually
 def operator(
     cluster: Cluster, operator_image: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
-    with running(cluster, tmp_path_factory.mktemp("operator"), engineImage=operator_image) as process:
+    folder = tmp_path_factory.mktemp("operator")
+    with running(cluster, folder, places=8, engineImage=operator_image) as process:
         yield process
 
 
@@ -32,11 +34,16 @@ def flash(cluster: Cluster, sim_image: str, operator: OperatorProcess) -> Iterat
 
 
 @pytest.fixture
-def make(
-    cluster: Cluster, sim_image: str, namespace: Callable[..., str], operator: OperatorProcess
-) -> Callable[..., Watched]:
-    """make(name, **spec) → a deployment of the simulated engine in a namespace of its own."""
+def namespace(operator: OperatorProcess) -> Iterator[Callable[[], str]]:
+    """Makes places that the operator looks after."""
     assert operator.alive()
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(operator.identity.place())
+
+
+@pytest.fixture
+def make(cluster: Cluster, sim_image: str, namespace: Callable[[], str]) -> Callable[..., Watched]:
+    """make(name, **spec) → a deployment of the simulated engine in a namespace of its own."""
 
     def made(name: str = "flash", **spec: Any) -> Watched:
         watched = Watched(cluster, namespace(), name)
