@@ -52,8 +52,8 @@ setup: venv  ## bring what the engine and cluster tests need into the cache
 # runs are printed, and what fails twice fails.
 AGAIN := --last-failed --last-failed-no-failures=none
 TIERS := tests/engine tests/cluster tests/unit tests/chart
-TOGETHER := $(PYTEST) --numprocesses 3 --dist loadgroup -m "not alone" $(TIERS)
-ALONE := $(PYTEST) -m alone $(TIERS)
+TOGETHER := $(PYTEST) --numprocesses 3 --dist loadgroup --durations=30 -m "not alone" $(TIERS)
+ALONE := $(PYTEST) --durations=5 -m alone $(TIERS)
 test: lint setup  ## everything: lint, then all tests
 	$(TOGETHER) || { echo "specpilot: what failed above is tried once more" >&2; $(TOGETHER) $(AGAIN); }
 	$(ALONE) || { echo "specpilot: what failed above is tried once more" >&2; $(ALONE) $(AGAIN); }

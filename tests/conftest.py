@@ -13,10 +13,10 @@ FOUND_UP = pytest.StashKey[bool]()
 
 @pytest.hookimpl(tryfirst=True)  # before the group is read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers a file goes to one of them, and all that start a vLLM to the same: one at a time."""
+    """With several workers a file goes to one of them, and those of a group all to the same."""
     for item in items:
-        group = "vllm" if item.path.parent.name == "engine" else item.path.stem
-        item.add_marker(pytest.mark.xdist_group(group))
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

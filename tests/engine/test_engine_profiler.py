@@ -8,6 +8,8 @@ from tests.engine.profiler_pod import JOB, TRUTH, pod, until
 
 from specpilot_engine.protocol import ProfileRequest
 
+pytestmark = pytest.mark.xdist_group("vllm")  # one of them at a time
+
 __all__ = ["pod"]
 
 

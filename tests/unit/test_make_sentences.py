@@ -15,10 +15,12 @@ def test_no_network(tmp_path: Path) -> None:
     for name in ("Makefile", "pyproject.toml", "uv.lock"):
         shutil.copy(ROOT / name, tmp_path)
     python = Path(sys.base_prefix, "bin", "python3")
+    # The tests may run under a make themselves.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     done = subprocess.run(
         ["make", "--no-print-directory", "venv", f"PYTHON={python}"],
         cwd=tmp_path,
-        env={**os.environ, "PIP_NO_INDEX": "1"},
+        env=environment | {"PIP_NO_INDEX": "1"},
         capture_output=True,
         text=True,
     )
