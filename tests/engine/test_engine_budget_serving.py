@@ -13,9 +13,8 @@ from tests.engine.server import MAX_SEQS, MAX_TOKENS, Server, prompt, serving
 from specpilot_engine import protocol
 from specpilot_engine.protocol import Budget, Schedule, Step
 
-pytestmark = pytest.mark.xdist_group("vllm")  # one of them at a time
-
-pytestmark = pytest.mark.timeout(900)
+# One of them at a time.
+pytestmark = [pytest.mark.xdist_group("vllm"), pytest.mark.timeout(900)]
 
 LONG = 160  # tokens of a completion that is compared
 SEEDS = range(6)

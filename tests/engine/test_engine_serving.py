@@ -16,9 +16,8 @@ from tests.engine.server import MAX_SEQS, MAX_TOKENS, ROOT, Series, Server, free
 from specpilot_engine import protocol
 from specpilot_engine.protocol import Exploration, ProfileRequest, Schedule, Step
 
-pytestmark = pytest.mark.xdist_group("vllm")  # one of them at a time
-
-pytestmark = pytest.mark.timeout(900)
+# One of them at a time.
+pytestmark = [pytest.mark.xdist_group("vllm"), pytest.mark.timeout(900)]
 
 DEPTHS = (5, 2, 0)
 LONG = 120  # tokens of a completion that is compared

@@ -10,9 +10,8 @@ from tests.engine.server import MAX_SEQS, MAX_TOKENS, Server, serving
 from specpilot_engine import protocol
 from specpilot_engine.protocol import Schedule, Step, Trial
 
-pytestmark = pytest.mark.xdist_group("vllm")  # one of them at a time
-
-pytestmark = pytest.mark.timeout(900)
+# One of them at a time.
+pytestmark = [pytest.mark.xdist_group("vllm"), pytest.mark.timeout(900)]
 
 REQUESTS, LONG = 2, 400
 CLEAR = 0.15  # log: depths this far apart have a winner beyond doubt
