@@ -13,6 +13,7 @@ from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
 
 COUNT, TICKS, TICK = 10, 12, 1.0
+TUNING = {"interval": "1s", "dwell": "2s", "minimumGain": 0.1}  # what gains less takes minutes to prove
 
 
 @pytest.fixture
@@ -33,18 +34,17 @@ def test_nothing_is_written_before_or_after_a_restart(
         where = stack.enter_context(operator.identity.place())
         fleet = [Watched(cluster, where, f"flash-{i}") for i in range(COUNT)]
         for one in fleet:
-            one.apply(simulated(one.name, sim_image, slow))
+            one.apply(simulated(one.name, sim_image, slow, tuning=TUNING))
         for one in fleet:
             one.serving(180)
         for one in fleet:
             stack.enter_context(load(one.urls(), clients=2))
-        for one in fleet:
-            one.wait("Tuned", "Holding", 60)
-        # Without a profile the first minutes teach much, also about loads that do not run.
-        operator.identity.quiet(40, 300, "forty ticks without a write")
-        # A trial is as quiet as a settled schedule, but it ends with a word.
+        # Without a profile the first minutes teach much, also about loads that do not run, and a trial is as quiet as
+        # a settled schedule, but ends with a word.
+        identity = operator.identity
+        identity.quiet(30, 240, "thirty ticks without a write")
         while not all(one.condition("Tuned")["reason"] == "Holding" for one in fleet):
-            operator.identity.quiet(40, 300, "forty ticks without a write, and no trial")
+            identity.quiet(30, 240, "thirty ticks without a write, and no trial")
 
         operator.kill()
         operator.start()
