@@ -32,7 +32,7 @@ def tried(world: World, *schedules: Schedule) -> list[Counters]:
     return watch.seen
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=200)
 @given(
     st.integers(4, 9),
     st.integers(1, 8),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from specpilot.replay.counting import Stretch
 from specpilot_engine.protocol import Pairs, Trial
 
-LEAST_CLEAN, LEAST_PAIRS, BATCH_RANGE, PATIENCE = 3, 5, 1.25, 4
+LEAST_CLEAN, LEAST_PAIRS, BATCH_RANGE, PATIENCE, LONGEST = 3, 5, 1.25, 2, 4
 
 
 @dataclass(slots=True)
@@ -69,7 +69,8 @@ class Alternation:
             now.emitted += it.clean_tokens
             now.request_seconds += it.batch * it.clean_seconds
             now.squares += it.clean * (it.clean_tokens / (it.clean * it.batch)) ** 2
-        if now.steps >= wanted or self._scheduled >= PATIENCE * wanted:
+        least = LEAST_CLEAN if self._scheduled >= PATIENCE * wanted else wanted
+        if now.steps >= least or self._scheduled >= LONGEST * wanted:
             if self._number % 2:
                 self._close()
             self._before, self._now = now, Slice()
