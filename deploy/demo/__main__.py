@@ -24,7 +24,7 @@ from tests.setup.waiting import eventually
 
 SYSTEM, NAMESPACE = "specpilot-system", "specpilot-demo"
 CHART = PROJECT / "charts" / "specpilot"
-INTERVAL = 2  # seconds between two looks of the operator
+INTERVAL = 5  # seconds between two looks of the operator: a slow engine needs so long to show something
 PATIENCE = 300.0  # seconds for the pod to become ready; a minute and a half is usual
 
 

@@ -79,14 +79,13 @@ class Theatre:
         outcome = self._look(scene)
         while time.monotonic() - begun < scene.seconds:
             time.sleep(LOOK)
-            now = self._look(scene)
             news = self._news()
+            outcome = self._look(scene)
             if news:
                 self._tell(f"   {news}")
             if news or time.monotonic() - last >= TELL:
                 last = time.monotonic()
-                self._tell(line(now))
-            outcome = now
+                self._tell(line(outcome))
         return outcome
 
     def stop(self) -> None:
