@@ -50,13 +50,14 @@ setup: venv  ## bring what the engine and cluster tests need into the cache
 
 # Real engines and a real cluster on a busy machine can be late. What failed gets one more try, in the open: both
 # runs are printed, and what fails twice fails.
-AGAIN := --last-failed --last-failed-no-failures=none
+twice = $(1) || { echo "specpilot: what failed above is tried once more" >&2; \
+	$(1) --last-failed --last-failed-no-failures=none; }
 TIERS := tests/engine tests/cluster tests/unit tests/chart
 TOGETHER := $(PYTEST) --numprocesses 3 --dist loadgroup --durations=30 -m "not alone" $(TIERS)
 ALONE := $(PYTEST) --durations=5 -m alone $(TIERS)
 test: lint setup  ## everything: lint, then all tests
-	$(TOGETHER) || { echo "specpilot: what failed above is tried once more" >&2; $(TOGETHER) $(AGAIN); }
-	$(ALONE) || { echo "specpilot: what failed above is tried once more" >&2; $(ALONE) $(AGAIN); }
+	$(call twice,$(TOGETHER))
+	$(call twice,$(ALONE))
 
 test-unit: venv  ## decisions, plans, the simulated engine: two minutes
 	$(PYTEST) tests/unit

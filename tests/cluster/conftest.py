@@ -8,7 +8,8 @@ from uuid import uuid4
 
 import pytest
 from deploy.console import TroubleError
-from tests.cluster import places
+from tests.cluster import places as namespaces
+from tests.cluster.operator_process import OperatorProcess, running
 from tests.setup import cluster as clusters
 from tests.setup import debian, images, vllm_pods
 from tests.setup.cluster import Cluster
@@ -36,7 +37,7 @@ def namespace(cluster: Cluster) -> Iterator[Callable[..., str]]:
 
     def make(prefix: str = "t", **labels: str) -> str:
         name = f"{prefix}-{uuid4().hex[:8]}"
-        cluster.apply(places.namespace(name, **labels))
+        cluster.apply(namespaces.namespace(name, **labels))
         made.append(name)
         return name
 
@@ -72,6 +73,28 @@ def sim_image(cluster: Cluster) -> str:
 def vllm_image(cluster: Cluster) -> str:
     """Name of the image for a real vLLM 0.32.0, to be used with `vllm_volumes`."""
     return _loaded(cluster, "vllm-cpu")
+
+
+@pytest.fixture(scope="module")
+def operator(
+    request: pytest.FixtureRequest,
+    cluster: Cluster,
+    operator_image: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[OperatorProcess]:
+    """An operator for a module's tests, which may say in PLACES how many namespaces they need."""
+    places = getattr(request.module, "PLACES", 3)
+    folder = tmp_path_factory.mktemp("operator")
+    with running(cluster, folder, places=places, engineImage=operator_image) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def where(operator: OperatorProcess) -> Iterator[str]:
+    """One namespace for the module, which its operator looks after."""
+    assert operator.alive()
+    with operator.identity.place() as name:
+        yield name
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from deploy.demo.tiny import LONGEST, NAME, tiny
+from deploy.demo.tiny import AGREEMENT, LONGEST, NAME, tiny
 from tests.cluster.operator_process import OperatorProcess, running
 from tests.cluster.operator_world import Watched, load
 from tests.cluster.places import namespace_of
@@ -26,7 +26,6 @@ INTERVAL = 2  # seconds between scrapes, and between looks of the operator
 SCRAPES = 3  # with evidence of a shift, until the schedule follows
 ENGINE_UP = 180.0  # seconds: a minute on an idle machine, profile included
 SETTLING = 60.0
-AGREEMENT = 0.02  # of target and draft: the tiny models' damping; enough to draft for many requests too
 FEW, CROWD = 2, 16  # clients
 
 

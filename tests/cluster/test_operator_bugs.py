@@ -44,13 +44,6 @@ def operator(cluster: Cluster, operator_image: str, flag: Path) -> Iterator[Oper
 
 
 @pytest.fixture(scope="module")
-def where(operator: OperatorProcess) -> Iterator[str]:
-    assert operator.alive()
-    with operator.identity.place() as name:
-        yield name
-
-
-@pytest.fixture(scope="module")
 def unlucky(cluster: Cluster, where: str, sim_image: str) -> Watched:
     found = Watched(cluster, where, "unlucky")
     found.apply(simulated("unlucky", sim_image, tuning={"interval": "1s", "dwell": "3s"}))

@@ -7,19 +7,12 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from tests.cluster.operator_process import OperatorProcess, running
+from tests.cluster.operator_process import OperatorProcess
 from tests.cluster.operator_world import Watched, simulated
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
 
-
-@pytest.fixture(scope="module")
-def operator(
-    cluster: Cluster, operator_image: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[OperatorProcess]:
-    folder = tmp_path_factory.mktemp("operator")
-    with running(cluster, folder, places=8, engineImage=operator_image) as process:
-        yield process
+PLACES = 8
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from tests.cluster.operator_process import OperatorProcess, running
 from tests.cluster.operator_world import SMALL_GRID, Watched, simulated
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
@@ -14,22 +11,6 @@ from specpilot.cluster.client import Cluster as Client
 from specpilot.cluster.devices import Devices
 
 POINTS = len(SMALL_GRID["tokens"]) * len(SMALL_GRID["batchSizes"])
-
-
-@pytest.fixture(scope="module")
-def operator(
-    cluster: Cluster, operator_image: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[OperatorProcess]:
-    with running(cluster, tmp_path_factory.mktemp("operator"), engineImage=operator_image) as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
-def where(operator: OperatorProcess) -> Iterator[str]:
-    """One namespace for the module: profiles are reused within it."""
-    assert operator.alive()
-    with operator.identity.place() as name:
-        yield name
 
 
 @pytest.fixture(scope="module")

@@ -8,24 +8,14 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.cluster.operator_process import OperatorProcess, running
+from tests.cluster.operator_process import OperatorProcess
 from tests.cluster.operator_world import SMALL_GRID, Watched, simulated
 from tests.setup.audit import Write
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
 
 JOB = {"where": "Job", "grid": SMALL_GRID}
-POINTS = 6
-
-
-@pytest.fixture(scope="module")
-def operator(
-    cluster: Cluster, operator_image: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[OperatorProcess]:
-    with running(
-        cluster, tmp_path_factory.mktemp("operator"), places=5, engineImage=operator_image
-    ) as process:
-        yield process
+POINTS, PLACES = 6, 5
 
 
 @pytest.fixture

@@ -8,20 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.cluster.operator_process import OperatorProcess, running
+from tests.cluster.operator_process import OperatorProcess
 from tests.cluster.operator_world import Watched, load, simulated
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
 
 Body = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def operator(
-    cluster: Cluster, operator_image: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[OperatorProcess]:
-    with running(cluster, tmp_path_factory.mktemp("operator"), engineImage=operator_image) as process:
-        yield process
 
 
 @pytest.fixture(scope="module")

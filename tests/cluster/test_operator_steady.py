@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.cluster.operator_process import OperatorProcess, running
+from tests.cluster.operator_process import OperatorProcess
 from tests.cluster.operator_world import Watched, load, simulated
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
 
 COUNT, TICKS, TICK = 10, 12, 1.0
 TUNING = {"interval": "1s", "dwell": "2s", "minimumGain": 0.1}  # what gains less takes minutes to prove
-
-
-@pytest.fixture
-def operator(
-    cluster: Cluster, operator_image: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[OperatorProcess]:
-    with running(cluster, tmp_path_factory.mktemp("operator"), engineImage=operator_image) as process:
-        yield process
 
 
 @pytest.mark.alone

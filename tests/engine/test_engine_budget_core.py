@@ -3,17 +3,14 @@
 Only the model's execution is replaced, by a device whose step times and survival are known exactly.
 """
 
-import json
-import os
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.setup import models, vllm
+from tests.engine.core import drive
+from tests.setup import vllm
 
 from specpilot_engine import protocol
 
@@ -21,32 +18,16 @@ HERE = Path(__file__).parent
 DEPTH, GOOD = 5, 0.9
 
 
-def drive(version: str, pipelined: bool) -> dict[str, Any]:
-    """The script's reports by scenario."""
-    environment = vllm.provide()
-    tiny = models.provide(models.Shape(hidden=512, layers=8))
-    path = [str(HERE.parents[1] / "serving")]
-    if version == vllm.NEWEST:
-        path.insert(0, str(vllm.provide_newest()))
-    done = subprocess.run(
-        [environment.python, HERE / "budget_script.py", tiny.target, tiny.draft, str(int(pipelined))],
-        # The newest version's wheel is for GPUs: it has to be told that there is none.
-        env={**os.environ, **vllm.ENVIRONMENT, "PYTHONPATH": ":".join(path), "VLLM_TARGET_DEVICE": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    sys.stderr.write(done.stderr[-5000:])
-    assert done.returncode == 0
-    reports: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert {report["vllm"] for report in reports.values()} == {version}
+def drive_live(version: str, pipelined: bool) -> dict[str, Any]:
+    """The budget's reports by scenario, all of a live scheduler."""
+    reports = drive("budget_script.py", version, pipelined)
     assert [report["state"]["live"] for report in reports.values()] == [True] * len(reports)
     return reports
 
 
 @pytest.fixture(scope="module", params=[vllm.VERSION, vllm.NEWEST])
 def reports(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return drive(request.param, pipelined=False)
+    return drive_live(request.param, pipelined=False)
 
 
 def goodput(part: dict[str, Any]) -> float:
@@ -136,7 +117,7 @@ def test_rows_are_accounted_for(reports):
 
 @pytest.mark.parametrize("version", [vllm.VERSION, vllm.NEWEST])
 def test_an_asynchronous_engine_verifies_all_and_says_why(version):
-    reports = drive(version, pipelined=True)
+    reports = drive_live(version, pipelined=True)
     for name, report in reports.items():
         assert series(report, protocol.M_BUDGET) == (0.0, "vLLM schedules asynchronously")
         drafts = [lengths for part in report["parts"] for lengths in part["drafts"]]

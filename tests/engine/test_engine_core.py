@@ -3,39 +3,14 @@
 Only the model's execution is replaced, by a device whose step times are known exactly.
 """
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.setup import models, vllm
+from tests.engine.core import drive
+from tests.setup import vllm
 
 HERE = Path(__file__).parent
 STARTUP = [0, *[5] * 4, *[3] * 12]
-
-
-def drive(version: str, pipelined: bool) -> dict:
-    """The script's reports by scenario."""
-    environment = vllm.provide()
-    tiny = models.provide(models.Shape(hidden=512, layers=8))
-    path = [str(HERE.parents[1] / "serving")]
-    if version == vllm.NEWEST:
-        path.insert(0, str(vllm.provide_newest()))
-    done = subprocess.run(
-        [environment.python, HERE / "core_script.py", tiny.target, tiny.draft, str(int(pipelined))],
-        # The newest version's wheel is for GPUs: it has to be told that there is none.
-        env={**os.environ, **vllm.ENVIRONMENT, "PYTHONPATH": ":".join(path), "VLLM_TARGET_DEVICE": "cpu"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    sys.stderr.write(done.stderr[-5000:])
-    assert done.returncode == 0
-    reports: dict = json.loads(done.stdout.splitlines()[-1])
-    assert {report["vllm"] for report in reports.values()} == {version}
-    return reports
 
 
 @pytest.fixture(scope="module", params=[vllm.VERSION, vllm.NEWEST])
@@ -50,7 +25,7 @@ def pipelined(request) -> bool:
 
 @pytest.fixture(scope="module")
 def reports(version: str, pipelined: bool) -> dict:
-    return drive(version, pipelined)
+    return drive("core_script.py", version, pipelined)
 
 
 def test_the_live_scheduler_stands_on_the_base_that_vllm_would_use(reports, pipelined):
