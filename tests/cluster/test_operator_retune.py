@@ -130,6 +130,8 @@ def test_pods_that_are_not_ready_are_left_out_of_the_acknowledgement(
         serving = [pod["status"]["podIP"] for pod in tight.pods() if pod["status"].get("podIP")]
         with load([f"http://{ip}:8000" for ip in serving], clients=2, traffic="code"):
             eventually(lambda: tight.generation() > generation, 60, "a new schedule")
+            # The first look may already ask for exploring; the tuner knows enough with the second.
+            eventually(lambda: tight.condition("Tuned")["status"] == "True", 60, "enough evidence")
 
         def settled() -> bool:
             effective = tight.status()["speculation"]["effective"]
