@@ -5,11 +5,13 @@ What that costs is bounded here as well as in the operator: every step earns `pr
 one spends `cost`, and a run starts only when it is paid for in full. So at any moment the explored
 steps times their cost are at most `price` of all steps.
 
-Pure: no clock, no randomness.
+Pure: no clock, no randomness. An engine asks once per step; a replay of hours, which would take too long
+at that, asks for the next stretch of equal steps.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from specpilot_engine.protocol import Exploration
@@ -20,7 +22,7 @@ SHARE_MEMORY = 2000  # steps over which the exported share is averaged
 
 
 class Explorer:
-    """Asked once per step; remembers what was spent."""
+    """Asked for the next step or stretch; remembers what was spent."""
 
     def __init__(self) -> None:
         self.explored = 0  # steps so far
@@ -34,28 +36,46 @@ class Explorer:
         `differs`: the batch is within bounds and the depth to explore is not the scheduled one.
         `may_start` is called only when a run could begin and costs more to find out.
         """
-        price = exploration.price
-        if price <= 0.0:
-            self._credit, self._left = 0.0, 0
-            return self._account(0.0)
-        cost = max(exploration.cost, price / MAX_SHARE)
-        # Saved credit is worth one run at most, so that a long quiet time ends in no burst.
-        self._credit = min(self._credit + price, RUN * cost)
-        if not differs:
-            self._left = 0
-            return self._account(0.0)
-        if self._left == 0:
-            if self._credit < RUN * cost or not may_start():
-                return self._account(0.0)
-            self._left = RUN
-        if self._credit < cost:  # the cost rose during the run
-            self._left = 0
-            return self._account(0.0)
-        self._left -= 1
-        self._credit -= cost
-        self.explored += 1
-        return self._account(cost)
+        explores, _ = self.stretch(exploration, differs)
+        explores = explores and (self._left > 0 or may_start())
+        self.took(exploration, explores, 1)
+        return explores
 
-    def _account(self, spent: float) -> bool:
-        self.share += (spent - self.share) / SHARE_MEMORY
-        return spent > 0.0
+    def stretch(self, exploration: Exploration, differs: bool) -> tuple[bool, float]:
+        """Whether the next steps explore, and how many of them there are at most."""
+        price, cost = exploration.price, _cost(exploration)
+        if price <= 0.0 or not differs:
+            return False, math.inf
+        if self._left and self._earned(price, cost) >= cost:  # it may have risen during the run
+            return True, self._left
+        self._left = 0
+        before = (RUN * cost - self._credit) / price - 1e-9  # rounding is no reason to wait
+        return (True, RUN) if before <= 1 else (False, math.ceil(before) - 1 if before < 1e9 else math.inf)
+
+    def took(self, exploration: Exploration, explored: bool, steps: int) -> None:
+        """Account for `steps` of the stretch that was told."""
+        price, cost = exploration.price, _cost(exploration)
+        if price <= 0.0:
+            self._credit = 0.0
+        elif explored:
+            self._left = (self._left or RUN) - steps
+            for _ in range(steps):
+                self._credit = max(self._earned(price, cost) - cost, 0.0)
+            self.explored += steps
+            self._account(cost, steps)
+            return
+        else:
+            self._credit = self._earned(steps * price, cost)
+        self._left = 0
+        self._account(0.0, steps)
+
+    def _earned(self, price: float, cost: float) -> float:
+        """Credit with `price` more. It is worth one run at most, so that a long quiet time ends in no burst."""
+        return min(self._credit + price, RUN * cost)
+
+    def _account(self, spent: float, steps: int) -> None:
+        self.share = spent + (self.share - spent) * (1 - 1 / SHARE_MEMORY) ** steps
+
+
+def _cost(exploration: Exploration) -> float:
+    return max(exploration.cost, exploration.price / MAX_SHARE)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specpilot_engine.explore import MAX_SHARE, RUN, Explorer
@@ -86,3 +86,40 @@ def test_the_share_it_tells_follows_what_it_spends():
     explore(explorer, ON, 20_000)
     assert explorer.share == pytest.approx(0.01, rel=0.2)
     assert explorer.explored == pytest.approx(20_000 * 0.02, rel=0.02)
+
+
+def explored(x: Exploration, pieces: list[tuple[int, bool]]) -> tuple[list[int], list[int]]:
+    """Explored steps after each piece of (steps, whether exploring may): in stretches, and step by step."""
+    bulk, single = Explorer(), Explorer()
+    counts: tuple[list[int], list[int]] = ([], [])
+    for length, differs in pieces:
+        for _ in range(length):
+            single.step(x, differs, lambda: True)
+        left = length
+        while left:
+            explores, most = bulk.stretch(x, differs)
+            steps = int(min(most, left))
+            bulk.took(x, explores, steps)
+            left -= steps
+        counts[0].append(bulk.explored)
+        counts[1].append(single.explored)
+        assert bulk.share == pytest.approx(single.share, abs=1e-9)
+    return counts
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.integers(1, 100),
+    st.integers(0, 500),
+    st.lists(st.tuples(st.integers(1, 400), st.booleans()), min_size=1, max_size=6),
+)
+def test_exploring_in_stretches_is_exploring_step_by_step(price, more, pieces):
+    # Prices and costs whose sums are exact, and a cost that is above what bounds the share.
+    bulk, single = explored(Exploration(price / 1024, 3, (5 * price + more) / 1024, 16), pieces)
+    assert bulk == single
+
+
+def test_however_cheap_exploring_is_a_fifth_of_the_steps_at_most_explores():
+    bulk, single = explored(Exploration(0.02, 3, 0.0, 16), [(10_000, True)])
+    assert bulk[0] == pytest.approx(2000, abs=4)
+    assert single[0] == pytest.approx(2000, abs=4)

@@ -1,24 +1,18 @@
-"""Trials in the simulated engine: they alternate, compare and end as the engine package's own."""
+"""Trials in the simulated engine, which plays the engine package's own rules."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.unit.replay_small import PHASE, small
 from tests.unit.test_replay_arrivals import open_phase
 from tests.unit.test_replay_engine import Watch
 
 from specpilot.estimate.counters import Counters
-from specpilot.replay.alternate import Alternation
-from specpilot.replay.counting import Stretch
 from specpilot.replay.engine import ScheduleRefused
 from specpilot.replay.play import play
 from specpilot.replay.world import World
-from specpilot_engine import trial
 from specpilot_engine.protocol import Schedule, Step, Trial
 
 
@@ -30,33 +24,6 @@ def tried(world: World, *schedules: Schedule) -> list[Counters]:
     watch = Watch(list(schedules))
     play(world, watch, 0)
     return watch.seen
-
-
-@settings(deadline=None, max_examples=200)
-@given(
-    st.integers(4, 9),
-    st.integers(1, 8),
-    st.lists(st.tuples(st.booleans(), st.sampled_from([8, 8, 8, 12]), st.integers(20, 30)), max_size=300),
-)
-def test_steps_are_compared_as_the_engine_package_compares_them(
-    slice_: int, pairs: int, steps: Sequence[tuple[bool, int, int]]
-) -> None:
-    request = Trial((Step(16, 1),), slice_, pairs)
-    ours, theirs = Alternation(request), trial.TrialRun(request, 2)
-    for clean, batch, emitted in steps:
-        of = theirs.next(True)
-        theirs.landed(of)
-        if not ours.running:
-            break
-        depth, most = ours.stretch(3, 1)
-        assert (depth, most) == (3 if of.new else 1, 1)
-        if clean:
-            of.add(batch, emitted, 0.02)
-        ours.took(Stretch(depth, batch, 0.0, 1, int(clean), 0.02, 0.02 * clean, emitted, emitted * clean))
-    theirs.landed(theirs.next(True))  # the engine closes a pair when a later step lands
-    assert ours.running == theirs.running
-    assert (ours.pairs.count, ours.pairs.total) == pytest.approx((theirs.pairs.count, theirs.pairs.total))
-    assert ours.pairs.squares == pytest.approx(theirs.pairs.squares)
 
 
 def test_a_trial_measures_the_true_gain_and_goes_on_with_the_better() -> None:

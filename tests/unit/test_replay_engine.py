@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.replay_small import PHASE, small
 
@@ -14,11 +14,10 @@ from specpilot.estimate.counters import Counters, TrialCount
 from specpilot.estimate.windows import Window, between
 from specpilot.replay.counting import Ledger, Stretch
 from specpilot.replay.engine import ScheduleRefused
-from specpilot.replay.explorer import Explorer
 from specpilot.replay.play import play
 from specpilot.replay.policy import Setup, everywhere
 from specpilot.replay.world import World
-from specpilot_engine import explore, record
+from specpilot_engine import record
 from specpilot_engine.protocol import Exploration, Schedule, Step
 
 
@@ -53,46 +52,6 @@ def window(before: Counters, after: Counters) -> Window:
 
 def at(depth: int, x: Exploration | None = None) -> Schedule:
     return Schedule(1, (Step(16, depth),), x or Exploration())
-
-
-def explored(x: Exploration, pieces: list[tuple[int, bool]]) -> tuple[list[int], list[int]]:
-    """Explored steps after each piece of (steps, whether exploring may): ours and the engine package's."""
-    ours, theirs = Explorer(), explore.Explorer()
-    counts: tuple[list[int], list[int]] = ([], [])
-    for length, differs in pieces:
-        for _ in range(length):
-            theirs.step(x, differs, lambda: True)
-        left = length
-        while left:
-            explores, most = ours.stretch(x, differs)
-            steps = int(min(most, left))
-            ours.took(x, explores, steps)
-            left -= steps
-        counts[0].append(ours.explored)
-        counts[1].append(theirs.explored)
-        assert ours.share == pytest.approx(theirs.share, abs=1e-3)
-    return counts
-
-
-@settings(deadline=None, max_examples=50)
-@given(
-    st.integers(1, 100),
-    st.integers(0, 500),
-    st.lists(st.tuples(st.integers(1, 400), st.booleans()), min_size=1, max_size=6),
-)
-def test_exploring_in_stretches_is_exploring_step_by_step(
-    price: int, more: int, pieces: list[tuple[int, bool]]
-) -> None:
-    # Prices and costs whose sums are exact, and a cost that is above what bounds the share.
-    x = Exploration(price / 1024, 3, (5 * price + more) / 1024, 16)
-    ours, theirs = explored(x, pieces)
-    assert ours == theirs
-
-
-def test_however_cheap_exploring_is_a_fifth_of_the_steps_at_most_explores() -> None:
-    ours, theirs = explored(Exploration(0.02, 3, 0.0, 16), [(10_000, True)])
-    assert ours[0] == pytest.approx(2000, abs=4)
-    assert theirs[0] == pytest.approx(2000, rel=0.06)
 
 
 def test_a_window_shows_the_true_step_time_survival_and_batch() -> None:

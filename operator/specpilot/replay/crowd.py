@@ -70,7 +70,7 @@ class Crowd:
             left -= steps * each
             engine.overshoot(max(-left, 0.0))
             now = Total(steps, engine.took(turn, self.batch, steps), each)
-            if turn.compared:
+            if turn.of is not None:
                 self._step(turn, now, trials)
             else:
                 known = totals.get(turn.depth)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from specpilot.estimate.counters import Counters, TrialCount
-from specpilot.replay.alternate import Alternation
 from specpilot.replay.counting import Ledger, Stretch
-from specpilot.replay.explorer import Explorer
 from specpilot.replay.truth import Truth
 from specpilot.replay.world import Phase
+from specpilot_engine.explore import Explorer
 from specpilot_engine.protocol import Schedule
+from specpilot_engine.trial import Slice, TrialRun
 
 # A step is timed where both its neighbours have its requests and its depth, so each run of equal steps
 # loses two.
@@ -28,7 +29,7 @@ class Turn:
     depth: int
     index: int
     explores: bool
-    compared: bool  # under a trial, at a batch where its two schedules differ
+    of: Slice | None  # of a trial that compares them
     most: float
     mean: float
 
@@ -49,7 +50,7 @@ class Engine:
         self._ahead = 0.0  # seconds by which the last step ended after its window
         self._lead, self._depth = 0, -1  # equal steps up to now, and their depth
         self.schedule = self._against = Schedule(0, ())
-        self.trial: Alternation | None = None
+        self.trial: TrialRun | None = None
         self.phase: Phase
 
     def put(self, schedule: Schedule) -> None:
@@ -63,7 +64,7 @@ class Engine:
                 f"asked for the depths {sorted(wanted)} where only {list(self.truth.depths)} can be drafted"
             )
         if schedule != self.schedule:
-            self.trial = Alternation(trial) if trial is not None else None
+            self.trial = TrialRun(trial, schedule.generation) if trial is not None else None
             self._against = Schedule(0, trial.against) if trial is not None else schedule
         self.schedule = schedule
 
@@ -83,16 +84,19 @@ class Engine:
     def turn(self, batch: int, factor: float) -> Turn:
         """What the next steps are, with `batch` requests running; `factor` is the window's."""
         depth, x = self.schedule.tokens_at(batch), self.schedule.exploration
-        explores = compared = False
+        explores, of = False, None
         if self.trial is not None:
             old = self._against.tokens_at(batch)
-            compared = self.trial.running and old != depth
-            depth, most = self.trial.stretch(depth, old)
+            now = self.trial.next(old != depth)
+            if self.trial.running and old != depth:
+                of = now
+            depth = depth if self.trial.new_runs else old
+            most = math.inf if of is None else 1
         else:
             explores, most = self._explorer.stretch(x, x.tokens != depth and batch <= x.max_batch)
             depth = x.tokens if explores else depth
         index = self._index[depth]
-        return Turn(depth, index, explores, compared, most, float(self._mean[index, batch - 1]) * factor)
+        return Turn(depth, index, explores, of, most, float(self._mean[index, batch - 1]) * factor)
 
     def took(self, turn: Turn, batch: int, steps: int) -> int:
         """Account for `steps` of a turn; returns how many of them, the last ones, were clean."""
@@ -114,8 +118,10 @@ class Engine:
     def count(self, turn: Turn, it: Stretch) -> None:
         """What the steps of a turn did."""
         self.ledger.add(it)
-        if turn.compared and self.trial is not None:
-            self.trial.took(it)
+        if turn.of is not None and self.trial is not None:
+            if it.clean:
+                turn.of.add(it.batch, it.clean_tokens, it.clean_seconds)
+            self.trial.landed(turn.of)
 
     def counters(self, now: float, running: int, waiting: int) -> Counters:
         """What a scrape at `now` shows."""
