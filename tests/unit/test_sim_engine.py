@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -193,3 +194,14 @@ def test_depth_follows_the_number_of_requests_in_the_step():
         step = engine.begin(0.0)
         engine.finish(step, 0.0)
         assert step.next_tokens == [5, 5, 1][i]
+
+
+def test_a_schedule_makes_steps_longer_where_the_world_says_so() -> None:
+    truth = replace(TRUTH, schedule_overhead=0.25)
+    seconds = []
+    for speculation in (Speculation(5, ((1, 1, 0),)), None):
+        engine = Engine(truth, 64, 8192, speculation)
+        engine.submit(Request("a", 0, 10, SURVIVAL, 0.0, lambda *_: None))
+        engine.running.append(engine.waiting.popleft())
+        seconds.append(engine.begin(0.0).seconds)
+    assert seconds == [pytest.approx(0.0125), pytest.approx(0.010)]

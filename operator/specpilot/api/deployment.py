@@ -118,7 +118,8 @@ class Verification(Model):
     """How the drafter picks its tokens; vLLM's default when absent."""
     adaptive: Literal["Auto", "Always", "Never"] = "Auto"
     """Whether drafts may be verified in part, as many rows as pay. Auto: by engines without CUDA graphs, while
-    tuning applies. Never: every draft whole. Always is not supported yet."""
+    tuning applies; with DSpark on engines with graphs vLLM's own adaptive verification may be restarted to.
+    Always: vLLM's own, at one depth (DSpark, CUDA graphs, vLLM 0.32). Never: every draft whole."""
     synthetic_acceptance: (
         Annotated[list[Annotated[float, Field(ge=0, le=1)]], Field(min_length=1, max_length=32)] | None
     ) = None
@@ -175,7 +176,9 @@ class Tuning(Model):
     mode: Literal["Observe", "Recommend", "Apply"] = "Apply"
     """Observe decides nothing, Recommend only shows its decision, Apply makes the change."""
     actuator: Literal["Auto", "Live", "Restart"] = "Auto"
-    """How a change reaches the engine; Live needs no restart. Restart is not supported yet."""
+    """How a change reaches the engine. Live: without a restart. Restart: besides, pods are replaced, one at a
+    time, where another configuration of the engine (one depth without a schedule, no speculation, vLLM's
+    adaptive verification) is worth it. Auto: as Live, and such a configuration is recommended in status."""
     objective: Objective = Objective()
     interval: Duration = "30s"
     """How often evidence is read and a decision is made; at least 1s."""

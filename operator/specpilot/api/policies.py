@@ -161,14 +161,6 @@ VERIFICATION: tuple[Policy[Verification], ...] = (
         "!has(self.syntheticAcceptance) || self.syntheticAcceptance.map(r, 0.0 - r).isSorted()",
         lambda v: list(v.synthetic_acceptance or []) != sorted(v.synthetic_acceptance or [], reverse=True),
     ),
-    Policy(
-        "spec.speculation.verification.adaptive",
-        "spec.speculation.verification.adaptive: Always is not supported yet: use Auto or Never",
-        "self.adaptive != 'Always'",
-        lambda v: v.adaptive == "Always",
-        at=".adaptive",
-        reason=Reason.NOT_SUPPORTED,
-    ),
 )
 
 CANDIDATES: tuple[Policy[Sequence[int]], ...] = (
@@ -181,6 +173,15 @@ CANDIDATES: tuple[Policy[Sequence[int]], ...] = (
 )
 
 SPECULATION: tuple[Policy[Speculation], ...] = (
+    Policy(
+        "spec.speculation.verification.adaptive",
+        "spec.speculation.verification.adaptive: Always is vLLM's adaptive verification, which needs the confidence"
+        " of method DSpark: use that or set adaptive to Auto or Never",
+        "self.verification.adaptive != 'Always' || self.method == 'DSpark'",
+        lambda s: s.verification.adaptive == "Always" and s.method != "DSpark",
+        at=".verification.adaptive",
+        reason=Reason.NOT_SUPPORTED,
+    ),
     Policy(
         "spec.speculation.candidates",
         "spec.speculation.candidates has a depth above spec.speculation.maxTokens: lower it or raise maxTokens",
@@ -229,14 +230,6 @@ OBJECTIVE: tuple[Policy[Objective], ...] = (
 
 TUNING: tuple[Policy[Tuning], ...] = (
     Policy(
-        "spec.tuning.actuator",
-        "spec.tuning.actuator: Restart is not supported yet: use Auto or Live",
-        "self.actuator != 'Restart'",
-        lambda t: t.actuator == "Restart",
-        at=".actuator",
-        reason=Reason.NOT_SUPPORTED,
-    ),
-    Policy(
         "spec.tuning.interval",
         "spec.tuning.interval must be at least 1s: shorter windows hold too few steps; raise it",
         "duration(self.interval) >= duration('1s')",
@@ -265,7 +258,32 @@ METRICS: tuple[Policy[Metrics], ...] = (
     ),
 )
 
+
+_NOT_ADAPTIVE = ("--enforce-eager", "--enforce_eager", "--enable-lora", "--enable_lora")
+
+
+def _always(s: SpeculativeDeploymentSpec) -> bool:
+    return s.speculation.verification.adaptive == "Always"
+
+
 SPEC: tuple[Policy[SpeculativeDeploymentSpec], ...] = (
+    Policy(
+        "spec.parallelism.pipeline",
+        "spec.parallelism.pipeline must be 1 where spec.speculation.verification.adaptive is Always: vLLM verifies"
+        " adaptively in one pipeline stage only; lower it or set adaptive to Auto",
+        "self.speculation.verification.adaptive != 'Always' || self.parallelism.pipeline == 1",
+        lambda s: _always(s) and s.parallelism.pipeline != 1,
+        reason=Reason.NOT_SUPPORTED,
+    ),
+    Policy(
+        "spec.engine.args",
+        "spec.engine.args has --enforce-eager or --enable-lora, with which vLLM refuses adaptive verification:"
+        " remove it or set spec.speculation.verification.adaptive to Auto",
+        "self.speculation.verification.adaptive != 'Always' ||"
+        f" !self.engine.args.exists(a, a in {list(_NOT_ADAPTIVE)})",
+        lambda s: _always(s) and any(a in _NOT_ADAPTIVE for a in s.engine.args),
+        reason=Reason.NOT_SUPPORTED,
+    ),
     Policy(
         "spec.profiling.grid.tokens",
         "spec.profiling.grid.tokens has a depth above spec.speculation.maxTokens: lower it or raise maxTokens",

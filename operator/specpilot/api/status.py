@@ -108,6 +108,20 @@ class LastDecision(Model):
     """The measured gain where there is one, else the predicted."""
 
 
+class ArmStatus(Model):
+    """The engine configuration in force, where there is more to say of it than that it is the usual one: a
+    schedule of depths that is tuned live."""
+
+    in_force: str
+    """schedule, static-K (depth K without a schedule), adaptive-K (vLLM's adaptive verification) or none."""
+    better: str | None = None
+    """One that is predicted to be better, which a restart would lead to."""
+    reason: str = ""
+    """One word, as in conditions."""
+    message: str = ""
+    """One sentence for people: why this one is in force, or what the better one would give."""
+
+
 class SpeculativeDeploymentStatus(Model):
     """Written only when something that a person would care about changes."""
 
@@ -124,5 +138,6 @@ class SpeculativeDeploymentStatus(Model):
     selector: str | None = None
     """Label selector of the serving pods, for autoscalers."""
     speculation: SpeculationStatus | None = None
+    arm: ArmStatus | None = None
     profile: ProfileStatus | None = None
     last_decision: LastDecision | None = None

@@ -23,7 +23,7 @@ from specpilot.api.base import API_VERSION, Policy
 from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.api.schema import Schema, structural, unknown_fields
-from specpilot.api.versions import OLDEST, engine_version
+from specpilot.api.versions import ADAPTIVE_SINCE, OLDEST, engine_version
 from specpilot.api.vocabulary import Reason
 
 T = TypeVar("T")
@@ -86,6 +86,21 @@ VERSIONED: tuple[tuple[Policy[Versioned], Severity], ...] = (
             f"spec.engine.image holds a vLLM older than {OLDEST}, which is not supported: use a newer image",
             "",
             lambda v: v.version is not None and v.version.release < OLDEST.release,
+            reason=Reason.NOT_SUPPORTED,
+        ),
+        Severity.ERROR,
+    ),
+    (
+        Policy(
+            "spec.speculation.verification.adaptive",
+            "spec.speculation.verification.adaptive: Always needs vLLM"
+            f" {ADAPTIVE_SINCE} or newer: use a newer image or set adaptive to Auto",
+            "",
+            lambda v: (
+                v.spec.speculation.verification.adaptive == "Always"
+                and v.version is not None
+                and v.version.release < ADAPTIVE_SINCE.release
+            ),
             reason=Reason.NOT_SUPPORTED,
         ),
         Severity.ERROR,

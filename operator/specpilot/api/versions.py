@@ -7,6 +7,7 @@ import re
 from packaging.version import InvalidVersion, Version
 
 OLDEST = Version("0.30.0")  # the oldest vLLM whose arguments this project has read
+ADAPTIVE_SINCE = Version("0.32.0")  # the oldest in which it has read adaptive verification
 
 # v0.33.0, 0.33.0rc1, v0.33.0-cu130, nightly-0.33.1: a version that stands alone in the tag.
 _IN_TAG = re.compile(r"(?:^|-)v?([0-9]+\.[0-9]+(?:\.[0-9]+)?(?:(?:rc|\.post|\.dev)[0-9]+)?)(?=$|[-+_.])")

@@ -17,6 +17,7 @@ ANNOTATION_HASH = "specpilot.io/desired-hash"  # of what we last applied: equal 
 ANNOTATION_NUDGE = "specpilot.io/schedule"  # on pods: a change makes the kubelet sync the ConfigMap at once
 ANNOTATION_REVISION = "specpilot.io/render-revision"  # which rendering code made this child
 ANNOTATION_SPEC_HASH = "specpilot.io/spec-hash"  # of the user's spec it was rendered from
+ANNOTATION_ARM = "specpilot.io/arm"  # the engine configuration it was rendered with, where not the spec's own
 ANNOTATION_UPGRADE = "specpilot.io/upgrade-render"  # users set it to "now" to opt in to a newer rendering
 
 ENGINE_CONTAINER = "vllm"
@@ -92,6 +93,13 @@ class Reason(StrEnum):
     AWAITING_ACKNOWLEDGEMENT = "AwaitingAcknowledgement"
     ACKNOWLEDGED = "Acknowledged"
     INITIAL = "Initial"
+    # Arms: configurations that a restart leads to
+    ARM_CHANGED = "ArmChanged"  # pods are replaced by ones with another arm
+    ARM_KEPT = "ArmKept"  # what was measured of it bears it out
+    ARM_UNDONE = "ArmUndone"  # what was measured of it does not: pods go back
+    ARM_FAILED = "ArmFailed"  # its pods did not start: pods go back
+    ARM_RECOMMENDED = "ArmRecommended"  # another arm is better, and the spec does not let pods restart for it
+    ARM_FIXED = "ArmFixed"  # the user has chosen it
     # MetricsAvailable
     PROMETHEUS = "Prometheus"
     SCRAPING = "Scraping"  # no Prometheus is configured

@@ -8,6 +8,7 @@ from typing import Any
 from specpilot.api.base import API_VERSION
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.cluster.client import Cluster
+from specpilot.control import arms
 from specpilot.control.live import Live
 from specpilot.control.store import Store
 from specpilot.decide.memory import Memory, materially_differs
@@ -38,8 +39,9 @@ async def keep(cluster: Cluster, store: Store, sd: SpeculativeDeployment, live: 
     present = store.get("ConfigMap", namespace, name)
     owners = (present or {}).get("metadata", {}).get("ownerReferences") or []
     orphan = present is not None and not any(o.get("uid") == live.uid for o in owners)
+    turned = live.arms.decided != live.arms_kept and not (live.arms.empty and _arms_unknown(present))
     due = _decided(memory) != _decided(kept) or now - live.persisted_at >= every
-    if not orphan and not (due and materially_differs(memory, kept)):
+    if not orphan and not turned and not (due and materially_differs(memory, kept)):
         return
     owner = {"apiVersion": API_VERSION, "kind": sd.kind, "name": sd.metadata.name, "uid": live.uid}
     body = {
@@ -51,10 +53,14 @@ async def keep(cluster: Cluster, store: Store, sd: SpeculativeDeployment, live: 
             "labels": labels(sd, COMPONENT),
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
         },
-        "data": {MEMORY_KEY: memory.to_json()},
+        "data": {MEMORY_KEY: memory.to_json(), **arms.data(live.arms)},
     }
     store.put(await cluster.apply(body))
-    live.persisted, live.persisted_at = memory, now
+    live.persisted, live.persisted_at, live.arms_kept = memory, now, live.arms.decided
+
+
+def _arms_unknown(config_map: Body | None) -> bool:
+    return arms.KEY not in ((config_map or {}).get("data") or {})
 
 
 def _decided(memory: Memory) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ from specpilot.control.conditions import Finding, Speculation
 from specpilot.control.profile_choice import Choice, Identity
 from specpilot.control.rollout import Trouble
 from specpilot.control.step import Evidence
+from specpilot.decide.arms_memory import ArmMemory
 from specpilot.decide.memory import Memory
 from specpilot.decide.tuner import Settings
 
@@ -43,6 +44,9 @@ class Live:
     evidence: Evidence | None = None  # None until the tuner's ConfigMap has been read
     persisted: Memory | None = None  # None until the schedule in force has been noted once
     persisted_at: float = float("-inf")  # monotonic
+    arms: ArmMemory = field(default_factory=ArmMemory)
+    arms_kept: tuple[object, ...] = ArmMemory().decided
+    arms_due: float = 0.0  # monotonic
     choice: Choice | None = None
     identity: Identity | None = None
     devices_free: bool = False  # one more pod would have found its devices when the plan was first made

@@ -18,7 +18,7 @@ from specpilot.cluster.devices import Devices
 from specpilot.cluster.errors import ClusterError, Forbidden, Invalid, NotFound, Terminating
 from specpilot.cluster.events import Events
 from specpilot.cluster.status import write_status
-from specpilot.control import faults, read
+from specpilot.control import arms, faults, read
 from specpilot.control.acknowledge import Acknowledgements, Following
 from specpilot.control.clock import timestamp
 from specpilot.control.conditions import Facts, Finding
@@ -34,12 +34,12 @@ from specpilot.control.step import Evidence, first_schedule, settings, without_l
 from specpilot.control.store import Key, Store
 from specpilot.control.telemetry import Telemetry
 from specpilot.decide.tuner import Settings
-from specpilot.plan import names
+from specpilot.plan import adaptive, names
 from specpilot.plan.arguments import live_support, speculates
 from specpilot.plan.hashing import digest
 from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn
 from specpilot.plan.render import render
-from specpilot.plan.revision import carry_over
+from specpilot.plan.revision import carry_over, recorded_arm
 from specpilot_engine.protocol import Schedule, Step
 
 log = structlog.get_logger(__name__)
@@ -119,7 +119,8 @@ class Reconciler:
                 live.parsed = Parsed(read.version_of(body), None, self.fault(key, e))
         if live.evidence is None:
             config_map = self._store.get("ConfigMap", key[0], names.tuner_config_map(key[1]))
-            live.evidence = Evidence(memory_in(config_map))
+            live.evidence, live.arms = Evidence(memory_in(config_map)), arms.memory_in(config_map)
+            live.arms_kept = live.arms.decided
             if config_map is not None:
                 live.persisted_at = time.monotonic()
         return live
@@ -186,7 +187,8 @@ class Reconciler:
         sd, live = g.sd, g.live
         deployment = g.child("Deployment", sd.metadata.name)
         job = g.child("Job", names.profile_job(sd.metadata.name))
-        inputs = Inputs(schedule, self._facts, choice.profiling, gpus_free=live.devices_free)
+        arm = live.arms.next[0] if live.arms.next else None
+        inputs = Inputs(schedule, self._facts, choice.profiling, gpus_free=live.devices_free, arm=arm)
         inputs = carry_over(deployment, sd, inputs, job)
         desired = render(sd, inputs)
         keep: list[Ref] = [("ConfigMap", names.tuner_config_map(sd.metadata.name))]
@@ -228,15 +230,18 @@ class Reconciler:
         assert parsed is not None
         deployment = self._store.get("Deployment", sd.metadata.namespace, sd.metadata.name)
         drafts = speculates(sd.spec)
+        rollout = rollout_of(sd.spec.replicas, deployment, read.serving(g.pods))
+        arm = recorded_arm(deployment, sd)
+        tuned = arms.tuned(sd, live.arms, arm, rollout)
         acknowledged = self.acknowledgements.status(Following(schedule, read.ready(g.pods)))
         supported, why = live_support(sd.spec)
         overdue = self.acknowledgements.overdue(g.key)
-        tuning = live.fault or confirmed(live.tuning, acknowledged, overdue)
-        if not supported:
+        tuning = live.fault or (confirmed(live.tuning, acknowledged, overdue) if tuned else live.tuning)
+        if not supported and not adaptive.fixed(sd.spec):
             tuning = Finding(Reason.NOT_SUPPORTED, why)
         facts = Facts(
             generation=sd.metadata.generation,
-            rollout=rollout_of(sd.spec.replicas, deployment, read.serving(g.pods)),
+            rollout=rollout,
             problem=problem,
             complaints=parsed.complaints,
             warnings=parsed.warnings,
@@ -244,15 +249,16 @@ class Reconciler:
             speculation=replace(
                 live.speculation,
                 drafter=drafts,
-                depth=max(step.tokens for step in schedule.steps),
+                depth=max(step.tokens for step in schedule.steps) if arm.live else arm.tokens,
+                live=live.speculation.live if tuned else None,
             ),
             profile=choice.finding,
             tuning=tuning,
             metrics=live.metrics,
         )
-        spoken = (schedule, acknowledged) if drafts else None
-        decision = live.decision
-        status = status_of(sd, facts, spoken, choice, decision, timestamp(time.time()))
+        spoken = arms.spoken(arm, schedule, acknowledged) if drafts else None
+        decision, told = live.decision, arms.arm_status(sd, live.arms, arm)
+        status = status_of(sd, facts, spoken, choice, decision, timestamp(time.time()), arm, told)
         await self._write(g.body, sd.status, status)
         if live.decision is decision:  # a tick may have decided anew meanwhile
             live.decision = None

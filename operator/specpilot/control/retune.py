@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 
@@ -18,7 +18,7 @@ from specpilot.cluster.client import Cluster
 from specpilot.cluster.errors import ClusterError
 from specpilot.cluster.events import Events
 from specpilot.config import Config
-from specpilot.control import read
+from specpilot.control import arms, read
 from specpilot.control.acknowledge import target_of
 from specpilot.control.clock import timestamp
 from specpilot.control.conditions import Finding
@@ -26,16 +26,19 @@ from specpilot.control.keep import keep
 from specpilot.control.live import Live
 from specpilot.control.observe import drafting, from_profile, tuning
 from specpilot.control.reconcile import Reconciler
+from specpilot.control.rollout import Rollout, rollout_of
 from specpilot.control.status import summary
-from specpilot.control.step import Evidence, Taken, forget, step
+from specpilot.control.step import Evidence, Taken, forget, step, watch
 from specpilot.control.store import Key, Store
 from specpilot.control.telemetry import Telemetry
+from specpilot.decide.arm import Arm, Kind
 from specpilot.decide.tuner import Decision, Settings
 from specpilot.estimate.counters import Counters
 from specpilot.metrics.scrape import PodKey, Target
 from specpilot.metrics.source import Metrics, Reading, availability
 from specpilot.plan import names
 from specpilot.plan.arguments import live_support
+from specpilot.plan.revision import recorded_arm
 from specpilot_engine.protocol import ProfilePoint, Schedule
 
 log = structlog.get_logger(__name__)
@@ -136,22 +139,50 @@ class Retuner:
         counters = self._counters(due, reading)
         points = live.choice.points if live.choice else ()
         before = forget(self._noted(live, points, to), [target.key for target in due.targets])
-        taken = step(before, counters, points, to, mode == "Apply", time.time())
+        deployment, pods = self._store.get("Deployment", *due.key), read.serving(self._store.pods(due.key))
+        arm, rollout = recorded_arm(deployment, sd), rollout_of(sd.spec.replicas, deployment, pods)
+        mixed, tuned = arms.mixed(live.arms, rollout), arms.tuned(sd, live.arms, arm, rollout)
+        if tuned:
+            taken = step(before, counters, points, to, mode == "Apply", time.time())
+        else:
+            taken = watch(before, counters, to, None if mixed else arm.kind is Kind.STATIC)
         live.evidence = taken.evidence
-        live.speculation, live.undrafted = drafting(live, taken, due.schedule, counters)
-        live.tuning = tuning(mode, taken, live.tuning)
-        if mode == "Apply" and taken.schedule is None:
+        if not mixed:
+            drafted = arms.fixed_schedule(arm, due.schedule)
+            live.speculation, live.undrafted = drafting(live, taken, drafted, counters if tuned else {})
+        turn = await self._arms(due, arm, taken, to, rollout, pods)
+        live.tuning = tuning(mode, taken, live.tuning) if tuned else arms.finding(sd, live.arms, arm)
+        if tuned and mode == "Apply" and taken.schedule is None:
             taken = from_profile(taken, live.choice, to)
         if taken.schedule is not None:
             async with live.lock:
                 await self._publish(due, taken, taken.schedule)
-        elif mode == "Recommend" and taken.decision.steps_changed:
+        elif tuned and mode == "Recommend" and taken.decision.steps_changed:
             self._recommend(due, taken)
         await keep(self._cluster, self._store, sd, live, self._config.persist)
         self._telemetry.show(due.key, None, taken.decision.predicted_gain)
-        if shown != (live.tuning, live.metrics, live.speculation) or live.decision is not None:
+        if shown != (live.tuning, live.metrics, live.speculation) or live.decision is not None or turn:
             self._changed({due.key})
         self._reconciler.acknowledgements.follow(due.key)
+
+    async def _arms(
+        self, due: Due, arm: Arm, taken: Taken, to: Settings, rollout: Rollout, pods: Sequence[Body]
+    ) -> bool:
+        """Whether there is news of arms, or one to restart to: the reconcile that follows does it, once it
+        is kept in memory."""
+        live, sd = due.live, due.sd
+        if not arms.due(sd, live, arm, time.monotonic()):
+            return False
+        told, now = live.arms.told, time.time()
+        live.arms, turn = arms.look(sd, live, arm, taken, to, rollout, pods, now)
+        if turn is None:
+            return live.arms.next is not None or told != live.arms.told
+        if turn.reason is not Reason.ARM_RECOMMENDED:
+            live.decision = arms.decision(turn, timestamp(now))
+        log.info("arm", namespace=due.key[0], name=due.key[1], reason=turn.reason, why=turn.message)
+        kind: Literal["Normal", "Warning"] = "Warning" if turn.reason is Reason.ARM_FAILED else "Normal"
+        await self._events.say(due.body, kind, turn.reason, turn.message, now)
+        return True
 
     def _noted(self, live: Live, points: Sequence[ProfilePoint], to: Settings) -> Evidence:
         """The evidence, which at first learns what is in force: an operator that died between writing a

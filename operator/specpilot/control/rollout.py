@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from specpilot.api.vocabulary import ENGINE_CONTAINER, Reason
@@ -101,6 +103,33 @@ def is_ready(pod: Body) -> bool:
         return False
     conditions = (pod.get("status") or {}).get("conditions") or []
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def startup_seconds(pods: Iterable[Body]) -> float | None:
+    """From a pod's start until it was ready, of the middle one of those that are; None where none is."""
+    found = []
+    for pod in pods:
+        status = pod.get("status") or {}
+        ready: Body = next((c for c in status.get("conditions") or [] if c["type"] == "Ready"), {})
+        started = status.get("startTime") or pod["metadata"].get("creationTimestamp")
+        if started and is_ready(pod) and ready.get("lastTransitionTime"):
+            found.append(max(_epoch(ready["lastTransitionTime"]) - _epoch(started), 0.0))
+    return statistics.median_low(found) if found else None
+
+
+def broken_since(pods: Iterable[Body], at: float) -> str:
+    """Why a pod made since `at` (epoch seconds) does not start, if it cannot; "" while all may."""
+    for pod in pods:
+        trouble = trouble_of(pod)
+        made = _epoch(pod["metadata"].get("creationTimestamp") or "1970-01-01T00:00:00Z")
+        # API servers cut creation times to whole seconds.
+        if trouble is not None and trouble.reason is not Reason.UNSCHEDULABLE and made >= at - 1:
+            return trouble.message
+    return ""
+
+
+def _epoch(rfc3339: str) -> float:
+    return datetime.fromisoformat(rfc3339).timestamp()
 
 
 def life_of(pod: Body) -> str:

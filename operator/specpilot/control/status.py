@@ -11,6 +11,7 @@ from specpilot.api.vocabulary import Condition, Reason
 from specpilot.control.acknowledge import Acknowledged
 from specpilot.control.conditions import Facts, assess
 from specpilot.control.profile_choice import Choice
+from specpilot.decide.arm import SCHEDULE, Arm, Kind
 from specpilot.plan.labels import selector_text
 from specpilot_engine.protocol import Schedule, Step
 
@@ -37,6 +38,7 @@ _WARNINGS = frozenset(
         Reason.FALLBACK_SCRAPING,
         Reason.METRICS_UNAVAILABLE,
         Reason.UNKNOWN_ENDPOINT,
+        Reason.ARM_FAILED,
     }
 )
 _TOLD = (
@@ -59,9 +61,11 @@ def status_of(
     choice: Choice,
     decision: api.LastDecision | None,
     now: str,
+    arm: Arm = SCHEDULE,
+    told: api.ArmStatus | None = None,
 ) -> api.SpeculativeDeploymentStatus:
     """`spoken`: the schedule wanted and what engines said to it, None where there is no drafter; `decision`
-    None where nothing new was decided. What is not known (yet) stays as it was."""
+    None where nothing new was decided; `arm` is in force, and `told` what there is to say of it. What is not known (yet) stays as it was."""
     before = sd.status
     rollout = facts.rollout
     return api.SpeculativeDeploymentStatus(
@@ -71,7 +75,8 @@ def status_of(
         ready_replicas=rollout.ready,
         ready=f"{rollout.ready}/{rollout.wanted}",
         selector=selector_text(sd),
-        speculation=_speculation(*spoken, before.speculation) if spoken else None,
+        speculation=_speculation(*spoken, before.speculation, arm) if spoken else None,
+        arm=told,
         profile=_profile(choice),
         last_decision=decision or before.last_decision,
     )
@@ -116,10 +121,14 @@ def summary(steps: Sequence[Step]) -> str:
 
 
 def _speculation(
-    schedule: Schedule, acknowledged: Acknowledged, before: api.SpeculationStatus | None
+    schedule: Schedule, acknowledged: Acknowledged, before: api.SpeculationStatus | None, arm: Arm
 ) -> api.SpeculationStatus:
-    desired = api.DesiredSpeculation(generation=schedule.generation, schedule=_steps(schedule.steps))
-    effective = _effective(acknowledged)
+    # vLLM does not start where it cannot verify adaptively: engines at this depth do.
+    adaptive = arm.kind is Kind.ADAPTIVE
+    desired = api.DesiredSpeculation(
+        generation=schedule.generation, schedule=_steps(schedule.steps), adaptive=adaptive
+    )
+    effective = _effective(acknowledged, adaptive)
     if effective is None and acknowledged.ready and before is not None:
         effective = before.effective
     steps = effective.schedule if effective and effective.schedule else desired.schedule
@@ -128,7 +137,7 @@ def _speculation(
     )
 
 
-def _effective(acknowledged: Acknowledged) -> api.EffectiveSpeculation | None:
+def _effective(acknowledged: Acknowledged, adaptive: bool) -> api.EffectiveSpeculation | None:
     """The newest that a ready pod runs; None while none has said."""
     running = [a for a in acknowledged.answers if a.generation is not None]
     if not running:
@@ -137,6 +146,7 @@ def _effective(acknowledged: Acknowledged) -> api.EffectiveSpeculation | None:
     return api.EffectiveSpeculation(
         generation=newest.generation or 0,
         schedule=_steps(newest.schedule),
+        adaptive=adaptive and acknowledged.current > 0,
         acknowledged=acknowledged.current,
         pods=f"{acknowledged.current}/{acknowledged.ready}",
     )

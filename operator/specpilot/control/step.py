@@ -11,8 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from specpilot.api.base import seconds
 from specpilot.api.deployment import SpeculativeDeploymentSpec
+from specpilot.api.vocabulary import Reason
 from specpilot.decide.memory import Memory
 from specpilot.decide.tuner import Decision, Settings, initial_schedule, tune
+from specpilot.estimate import load, survival
 from specpilot.estimate.counters import Counters
 from specpilot.estimate.windows import Discard, Discarded, Window, between
 from specpilot.plan.arguments import Usable
@@ -82,6 +84,23 @@ def first_schedule(points: Sequence[ProfilePoint], to: Settings, generation: int
     return Schedule(generation, initial_schedule(points, to), Exploration(), to.budget)
 
 
+def watch(evidence: Evidence, counters: Mapping[Pod, Counters], to: Settings, drafts: bool | None) -> Taken:
+    """The tick of engines that do not run the schedule: it holds, and only what is true of traffic whatever
+    engines run is learnt: the load and, where whole `drafts` are verified, their survival. None: nothing is.
+
+    Step times are those of other arguments.
+    """
+    windows, discarded, before = _windows(evidence, counters)
+    memory, seen = evidence.memory, [w for w in windows.values() if w.cells]
+    if seen and drafts is not None:
+        memory = replace(memory, load=load.learn(memory.load, seen))
+    if seen and drafts:
+        memory = replace(memory, survival=survival.learn(memory.survival, seen)[0])
+    held, idle = to.in_force.steps, to.in_force.exploration
+    decision = Decision(False, held, idle, Reason.HOLDING, "engines run without the schedule")
+    return Taken(Evidence(memory, before), decision, None, windows, discarded)
+
+
 def step(
     evidence: Evidence,
     counters: Mapping[Pod, Counters],
@@ -97,20 +116,7 @@ def step(
     before. A change is proved where every engine can compare schedules. Pods that have no counters this
     time keep their earlier ones, so that their next window spans the gap.
     """
-    windows: dict[Pod, Window] = {}
-    discarded: dict[Pod, Discarded] = {}
-    before = dict(evidence.before)
-    for pod, after in counters.items():
-        if pod in before:
-            found = between(before[pod], after)
-            if isinstance(found, Window):
-                windows[pod] = found
-            else:
-                discarded[pod] = found
-                # Not scraped anew since, or nothing to learn from yet: what was counted adds up until there is.
-                if found.reason in (Discard.CLOCK_BACK, Discard.NOTHING_CLEAN):
-                    continue
-        before[pod] = after
+    windows, discarded, before = _windows(evidence, counters)
     counts = [c.trial for c in counters.values() if c.trial is not None]
     able = len(counts) == len(counters) and all(c.live for c in counters.values())
     to = replace(to, prove=to.prove and publish and able)
@@ -126,6 +132,26 @@ def step(
             trial=decision.trial,
         )
     return Taken(Evidence(memory, before), decision, schedule, windows, discarded)
+
+
+def _windows(
+    evidence: Evidence, counters: Mapping[Pod, Counters]
+) -> tuple[dict[Pod, Window], dict[Pod, Discarded], dict[Pod, Counters]]:
+    windows: dict[Pod, Window] = {}
+    discarded: dict[Pod, Discarded] = {}
+    before = dict(evidence.before)
+    for pod, after in counters.items():
+        if pod in before:
+            found = between(before[pod], after)
+            if isinstance(found, Window):
+                windows[pod] = found
+            else:
+                discarded[pod] = found
+                # Not scraped anew since, or nothing to learn from yet: what was counted adds up until there is.
+                if found.reason in (Discard.CLOCK_BACK, Discard.NOTHING_CLEAN):
+                    continue
+        before[pod] = after
+    return windows, discarded, before
 
 
 def forget(evidence: Evidence, pods: Sequence[Pod]) -> Evidence:

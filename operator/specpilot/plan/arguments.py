@@ -10,7 +10,8 @@ from typing import Any
 
 from specpilot.api.deployment import Speculation, SpeculativeDeploymentSpec
 from specpilot.api.vocabulary import PORT_HTTP
-from specpilot.plan import flags
+from specpilot.decide.arm import NONE, SCHEDULE, Arm, Kind
+from specpilot.plan import adaptive, flags
 from specpilot.plan.graphs import Graphs, captured, plan_captures
 from specpilot.plan.limits import Limits, limits
 
@@ -31,8 +32,10 @@ _VERIFICATION = {"Block": "block", "Synthetic": "synthetic"}
 _NGRAM_LOOKUP_MAX, _NGRAM_LOOKUP_MIN = 4, 2  # vLLM's own fall-back of 5 and 5 finds next to nothing
 
 
-def arguments(spec: SpeculativeDeploymentSpec, drain_seconds: int) -> list[str]:
-    """Arguments after COMMAND, in a fixed order. `drain_seconds`: how long SIGTERM waits for requests."""
+def arguments(spec: SpeculativeDeploymentSpec, drain_seconds: int, arm: Arm | None = None) -> list[str]:
+    """Arguments after COMMAND, in a fixed order. `drain_seconds`: how long SIGTERM waits for requests; `arm`:
+    the spec's own where None."""
+    arm = arm or base_arm(spec)
     model, parallel = spec.model, spec.parallelism
     line = ["--model", model.name, "--host", "0.0.0.0", "--port", str(PORT_HTTP)]
     if model.revision:
@@ -48,9 +51,12 @@ def arguments(spec: SpeculativeDeploymentSpec, drain_seconds: int) -> list[str]:
     if flags.last(flags.parse(spec.engine.args), DRAIN) is None:
         line += [DRAIN, str(drain_seconds)]
     if speculates(spec):
-        config = json.dumps(speculative_config(spec), separators=(",", ":"))
-        line += ["--speculative-config", config, "--scheduler-cls", SCHEDULER]
-        sizes = capture_sizes(spec)
+        if arm.kind is not Kind.NONE:
+            config = json.dumps(speculative_config(spec, arm), separators=(",", ":"))
+            line += ["--speculative-config", config]
+        # Without a drafter too, where it was the operator that left it out: what comes of it is measured.
+        line += ["--scheduler-cls", SCHEDULER]
+        sizes = capture_sizes(spec, arm)
         if sizes:
             line += ["--cudagraph-capture-sizes", *(str(size) for size in sizes)]
     return [*line, *spec.engine.args]
@@ -66,6 +72,11 @@ def live_support(spec: SpeculativeDeploymentSpec) -> tuple[bool, str]:
     package looks for itself, and says so where it cannot."""
     if not speculates(spec):
         return False, "spec.speculation.method is None: there is no depth to tune"
+    if adaptive.fixed(spec):
+        why = (
+            "spec.speculation.verification.adaptive is Always: vLLM itself sizes what is verified of a draft"
+        )
+        return False, why
     if spec.parallelism.data > 1:
         return False, "vLLM drafts at one fixed depth under data parallelism: set spec.parallelism.data to 1"
     runner = next(
@@ -79,34 +90,47 @@ def live_support(spec: SpeculativeDeploymentSpec) -> tuple[bool, str]:
     return True, ""
 
 
+def base_arm(spec: SpeculativeDeploymentSpec) -> Arm:
+    """The arm that a spec asks for, and that its engines start with."""
+    if not speculates(spec):
+        return NONE
+    if adaptive.fixed(spec):
+        return Arm(Kind.ADAPTIVE, spec.speculation.max_tokens)
+    return SCHEDULE if live_support(spec)[0] else Arm(Kind.STATIC, spec.speculation.max_tokens)
+
+
 def safe_depth(speculation: Speculation) -> int:
     """The depth to draft at before anything is known: the shallowest that drafts at all, which has the
     least to lose at high load and already wins most of what there is to win at low load."""
     return next((depth for depth in speculation.depths if depth > 0), 0)
 
 
-def speculative_config(spec: SpeculativeDeploymentSpec) -> dict[str, Any]:
-    """`--speculative-config`. num_speculative_tokens is maxTokens even where no candidate is that deep:
-    block drafters need their block's size, synthetic acceptance one rate for each."""
-    speculation = spec.speculation
+def speculative_config(spec: SpeculativeDeploymentSpec, arm: Arm | None = None) -> dict[str, Any]:
+    """`--speculative-config` of an arm with a drafter. Under a schedule num_speculative_tokens is maxTokens
+    even where no candidate is that deep: block drafters need their block's size, synthetic acceptance one
+    rate for each."""
+    speculation, arm = spec.speculation, arm or base_arm(spec)
     verification = speculation.verification
     config: dict[str, Any] = {"method": METHODS[speculation.method]}
     if speculation.draft_model:
         config["model"] = speculation.draft_model.name
         if speculation.draft_model.revision:
             config["revision"] = speculation.draft_model.revision
-    config["num_speculative_tokens"] = speculation.max_tokens
+    tokens = speculation.max_tokens if arm.live else arm.tokens
+    config["num_speculative_tokens"] = tokens
     if speculation.method == "NGram":
         config |= {"prompt_lookup_max": _NGRAM_LOOKUP_MAX, "prompt_lookup_min": _NGRAM_LOOKUP_MIN}
-    if live_support(spec)[0]:
+    if arm.live:
         rows = startup_schedule(speculation, limits(spec))
         config["num_speculative_tokens_per_batch_size"] = [list(row) for row in rows]
     if verification.method in _VERIFICATION:
         config["rejection_sample_method"] = _VERIFICATION[verification.method]
     if verification.synthetic_acceptance:
-        config["synthetic_acceptance_rates"] = list(verification.synthetic_acceptance)
+        config["synthetic_acceptance_rates"] = list(verification.synthetic_acceptance[:tokens])
     if verification.draft_sampling:
         config["draft_sample_method"] = verification.draft_sampling.lower()
+    if arm.kind is Kind.ADAPTIVE:
+        config["enable_adaptive_verification"] = True
     return config
 
 
@@ -125,17 +149,21 @@ def startup_schedule(speculation: Speculation, bounds: Limits) -> list[tuple[int
     return rows
 
 
-def captured_depths(spec: SpeculativeDeploymentSpec) -> tuple[int, ...]:
+def captured_depths(spec: SpeculativeDeploymentSpec, arm: Arm | None = None) -> tuple[int, ...]:
     """Depths that vLLM captures graphs for, ascending."""
-    if not live_support(spec)[0]:
-        return (spec.speculation.max_tokens,) if speculates(spec) else (0,)
+    arm = arm or base_arm(spec)
+    if not arm.live:
+        return (arm.tokens,)
     return tuple(sorted({k for _, _, k in startup_schedule(spec.speculation, limits(spec))}))
 
 
-def capture_sizes(spec: SpeculativeDeploymentSpec) -> tuple[int, ...]:
-    """Planned capture sizes, in tokens; () where the engine captures nothing."""
-    bounds = limits(spec)
-    return plan_captures(captured_depths(spec), _admitted(bounds), bounds.capture_cap)
+def capture_sizes(spec: SpeculativeDeploymentSpec, arm: Arm | None = None) -> tuple[int, ...]:
+    """Planned capture sizes, in tokens; () where the engine captures nothing, and where vLLM's own serve:
+    without drafts each batch size has its graph, and adaptive verification times itself at them."""
+    arm, bounds = arm or base_arm(spec), limits(spec)
+    if arm.kind in (Kind.NONE, Kind.ADAPTIVE):
+        return ()
+    return plan_captures(captured_depths(spec, arm), _admitted(bounds), bounds.capture_cap)
 
 
 class Usable:

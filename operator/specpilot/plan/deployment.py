@@ -7,6 +7,7 @@ from typing import Any
 from specpilot.api import vocabulary as v
 from specpilot.api.base import seconds
 from specpilot.api.objects import SpeculativeDeployment
+from specpilot.plan.arguments import base_arm
 from specpilot.plan.inputs import Inputs, ProfileIn
 from specpilot.plan.labels import selector
 from specpilot.plan.pods import serving_template
@@ -19,7 +20,8 @@ def deployment(sd: SpeculativeDeployment, inputs: Inputs) -> dict[str, Any]:
     """The Deployment without what all children share (see render)."""
     revision = inputs.revision or newest()
     look = rendering(revision)
-    profiling = inputs.profiling
+    profiling, own = inputs.profiling, base_arm(sd.spec)
+    arm = inputs.arm or own
     request = profiling.request if profiling.where is ProfileIn.POD else profiling.kept
     annotations = {
         v.ANNOTATION_REVISION: revision,
@@ -27,6 +29,9 @@ def deployment(sd: SpeculativeDeployment, inputs: Inputs) -> dict[str, Any]:
     }
     if opted := sd.metadata.annotations.get(v.ANNOTATION_UPGRADE):
         annotations[v.ANNOTATION_UPGRADE] = opted
+    if arm != own:
+        annotations[v.ANNOTATION_ARM] = str(arm)
+        request = None  # depths are measured by changing them live
     waits = seconds(sd.spec.profiling.deadline) if request is not None else 0
     return {
         "apiVersion": "apps/v1",
@@ -45,6 +50,6 @@ def deployment(sd: SpeculativeDeployment, inputs: Inputs) -> dict[str, Any]:
             },
             "progressDeadlineSeconds": int(look.startup_seconds + waits) + _PROGRESS_MARGIN_SECONDS,
             "revisionHistoryLimit": 3,
-            "template": serving_template(sd, look, inputs.operator, request),
+            "template": serving_template(sd, look, inputs.operator, request, arm),
         },
     }

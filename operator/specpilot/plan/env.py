@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from specpilot.api.deployment import SpeculativeDeploymentSpec
+from specpilot.decide.arm import Arm
 from specpilot.plan import names
+from specpilot.plan.adaptive import CONTEXT_VARIABLE
 from specpilot_engine.protocol import ENV_OVERRIDE_FILE, ENV_PORT, ENV_SCHEDULE_FILE, PORT
 
 PYTHONPATH = "PYTHONPATH"
@@ -31,13 +33,18 @@ _OWNED = {
 PROTECTED = frozenset(_OWNED)
 
 
-def engine_environment(spec: SpeculativeDeploymentSpec, speculates: bool) -> list[dict[str, Any]]:
-    """In order: folders, token, ours, the user's; a variable of the user's replaces a folder of ours."""
+def engine_environment(
+    spec: SpeculativeDeploymentSpec, speculates: bool, arm: Arm | None = None
+) -> list[dict[str, Any]]:
+    """In order: folders, token, ours, the user's; a variable of the user's replaces a folder of ours, and the
+    context of adaptive verification."""
     user = {str(entry.get("name")): entry for entry in spec.engine.env}
     entries: dict[str, dict[str, Any]] = {k: {"name": k, "value": text} for k, text in _FOLDERS.items()}
     if spec.model.token_secret:
         ref = {"name": spec.model.token_secret.name, "key": spec.model.token_secret.key}
         entries[TOKEN] = {"name": TOKEN, "valueFrom": {"secretKeyRef": ref}}
+    if arm is not None and arm.context:
+        entries[CONTEXT_VARIABLE] = {"name": CONTEXT_VARIABLE, "value": str(arm.context)}
     entries |= user
     if speculates:
         entries |= {k: {"name": k, "value": text} for k, text in _OWNED.items()}

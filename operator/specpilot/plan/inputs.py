@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from specpilot.decide.arm import Arm
 from specpilot_engine.protocol import ProfileRequest, Schedule
 
 
@@ -44,4 +45,5 @@ class Inputs:
     profiling: Profiling = Profiling()
     revision: str = ""  # the render revision to use; "" the newest
     gpus_free: bool = False  # a surge pod would find devices
+    arm: Arm | None = None  # to restart engines with; None: the one they have, at first the spec's own
     annotations: dict[str, str] = field(default_factory=dict)

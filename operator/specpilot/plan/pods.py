@@ -7,6 +7,7 @@ from typing import Any
 
 from specpilot.api import vocabulary as v
 from specpilot.api.objects import SpeculativeDeployment
+from specpilot.decide.arm import Arm
 from specpilot.plan import flags, names
 from specpilot.plan.arguments import COMMAND, DRAIN, arguments, speculates
 from specpilot.plan.env import engine_environment
@@ -33,11 +34,15 @@ _MARGIN_SECONDS = 20  # after draining, before the kubelet kills
 
 
 def serving_template(
-    sd: SpeculativeDeployment, look: Rendering, operator: OperatorFacts, request: ProfileRequest | None
+    sd: SpeculativeDeployment,
+    look: Rendering,
+    operator: OperatorFacts,
+    request: ProfileRequest | None,
+    arm: Arm | None = None,
 ) -> dict[str, Any]:
     """Pod template of the Deployment, the user's podTemplate merged in last; with the profiler when
-    there is a `request` for it."""
-    containers = [engine_container(sd, look)]
+    there is a `request` for it; `arm`: the spec's own where None."""
+    containers = [engine_container(sd, look, arm)]
     if request is not None:
         containers.append(profiler_container(sd, request))
     drain = flags.integer(flags.parse(sd.spec.engine.args), DRAIN) or look.drain_seconds
@@ -67,8 +72,9 @@ def _with_api_key(template: dict[str, Any]) -> dict[str, Any]:
     return template
 
 
-def engine_container(sd: SpeculativeDeployment, look: Rendering) -> dict[str, Any]:
-    """vLLM. It keeps its own name in every pod, so that a podTemplate finds it."""
+def engine_container(sd: SpeculativeDeployment, look: Rendering, arm: Arm | None = None) -> dict[str, Any]:
+    """vLLM, with the spec's own arm where none is given. It keeps its own name in every pod, so that a
+    podTemplate finds it."""
     ports = [{"name": names.PORT_NAME_HTTP, "containerPort": v.PORT_HTTP, "protocol": "TCP"}]
     if speculates(sd.spec):
         ports.append({"name": names.PORT_NAME_SPECPILOT, "containerPort": PORT, "protocol": "TCP"})
@@ -77,8 +83,8 @@ def engine_container(sd: SpeculativeDeployment, look: Rendering) -> dict[str, An
         "image": sd.spec.engine.image,
         "imagePullPolicy": "IfNotPresent",
         "command": list(COMMAND),
-        "args": arguments(sd.spec, look.drain_seconds),
-        "env": engine_environment(sd.spec, speculates(sd.spec)),
+        "args": arguments(sd.spec, look.drain_seconds, arm),
+        "env": engine_environment(sd.spec, speculates(sd.spec), arm),
         "ports": ports,
         "volumeMounts": _mounts(speculates(sd.spec)),
         "securityContext": _restricted(),

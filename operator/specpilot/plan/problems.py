@@ -8,7 +8,7 @@ from specpilot.api.growth import MAX_BATCH
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.api.validate import Problem, Severity
 from specpilot.api.vocabulary import Reason
-from specpilot.plan import flags
+from specpilot.plan import adaptive, flags
 from specpilot.plan.env import environment_problems
 from specpilot.plan.profiling import devices_wanted
 from specpilot.plan.protect import split
@@ -33,6 +33,14 @@ def _found(sd: SpeculativeDeployment) -> Iterator[Problem]:
             "spec.engine.args",
             f"spec.engine.args sets --max-num-seqs above {MAX_BATCH}, up to which depths are tuned: lower it",
             severity=Severity.WARNING,
+        )
+    why = adaptive.problem(spec)
+    if spec.speculation.verification.adaptive == "Always" and why:
+        yield Problem(
+            "spec.speculation.verification.adaptive",
+            f"spec.speculation.verification.adaptive: Always is vLLM's adaptive verification, and {why}; until then"
+            " depths are tuned as with Auto",
+            Reason.NOT_SUPPORTED,
         )
     ranks = spec.parallelism.tensor * spec.parallelism.pipeline * spec.parallelism.data
     devices = devices_wanted(spec)

@@ -14,6 +14,9 @@ from typing import Any
 
 from specpilot.api import vocabulary as v
 from specpilot.api.objects import SpeculativeDeployment
+from specpilot.decide import arm as arms
+from specpilot.decide.arm import Arm
+from specpilot.plan.arguments import base_arm
 from specpilot.plan.hashing import digest
 from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn
 from specpilot_engine.protocol import ENV_PROFILE, ProfileRequest, parse_profile_request
@@ -68,6 +71,15 @@ def is_current(existing: Mapping[str, Any] | None, sd: SpeculativeDeployment) ->
     )
 
 
+def recorded_arm(existing: Mapping[str, Any] | None, sd: SpeculativeDeployment) -> Arm:
+    """The arm that a Deployment was rendered with, which holds for as long as its spec does; else the spec's
+    own. It stands on the object whose pods have it, so the two are never apart."""
+    recorded = _annotations(existing)
+    if recorded.get(v.ANNOTATION_SPEC_HASH) != spec_hash(sd):
+        return base_arm(sd.spec)
+    return arms.parse(recorded.get(v.ANNOTATION_ARM, "")) or base_arm(sd.spec)
+
+
 def measures(job: Mapping[str, Any], sd: SpeculativeDeployment, key: str) -> bool:
     """Whether a profiling Job was made of this spec, and so is left alone whatever would be rendered now.
 
@@ -89,8 +101,9 @@ def carry_over(
 
     `existing`: the Deployment as the API server has it, `job`: a profiling Job likewise. Kept are the
     revision, the engine package's image and pull policy, the profiler container with its request (or its
-    absence), and the rollout strategy, none of which the user asked to change.
+    absence), the rollout strategy and the arm, none of which the user asked to change.
     """
+    inputs = replace(inputs, arm=inputs.arm or recorded_arm(existing, sd))
     if existing is not None and (existing.get("spec") or {}).get("replicas"):
         # Pods that serve are not taken away to wait for a profile.
         inputs = replace(inputs, profiling=replace(inputs.profiling, hold_serving=False))

@@ -47,8 +47,8 @@ example:
 
 The `user` field of a request chooses its kind of traffic: mixed, chat, code or prose, or a kind that
 {ENV_SIM} names (JSON, or @file). Settings there: depths, batches, step_time_ms, context_factor,
-traffic, default_traffic, outright_share, prefill_ms_per_token, startup_seconds, grace_seconds,
-step_noise, seed, time_scale, and fail: {{"start": true}}, {{"live": "reason"}},
+traffic, default_traffic, outright_share, schedule_overhead, prefill_ms_per_token, startup_seconds,
+grace_seconds, step_noise, seed, time_scale, and fail: {{"start": true}}, {{"live": "reason"}},
 {{"crash_after": seconds}}, {{"never_ready": true}}. Any other argument of vLLM's is accepted and ignored.
 
 Survival given for a kind of traffic is that of standard verification. With rejection_sample_method block

@@ -44,6 +44,7 @@ DEFAULT_TRUTH: dict[str, Any] = {
         "prose": {"survival": [0.42, 0.18, 0.08, 0.03, 0.015, 0.008, 0.004]},
     },
     "outright_share": OUTRIGHT,
+    "schedule_overhead": 0.0,
     "prefill_ms_per_token": 0.01,
     "startup_seconds": 1.0,
     "grace_seconds": 25.0,

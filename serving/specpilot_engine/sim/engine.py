@@ -99,6 +99,7 @@ class Engine:
         self.dynamic_sd_lookup = speculation.lookup(max_num_seqs) if speculation else None
         self.kv_cache_manager = KvCache()
         self._truth = truth
+        self._longer = 1.0 if self.dynamic_sd_lookup is None else 1 + truth.schedule_overhead
         self._drafted = 0
         self._random = random.Random(truth.seed)
 
@@ -124,7 +125,7 @@ class Engine:
         batch = len(decoding) + len(prefilling)
         tokens = self._drafted if decoding else 0
         context = sum(r.context for r in decoding) / max(len(decoding), 1)
-        seconds = self._truth.step_seconds(tokens, batch, context) * self._noise()
+        seconds = self._truth.step_seconds(tokens, batch, context) * self._longer * self._noise()
         seconds += self._truth.prefill_seconds_per_token * sum(n for _, n in prefilling)
         accepted = [self._accept(r.survival, tokens) for r in decoding]
         self._drafted = self._depth(batch)

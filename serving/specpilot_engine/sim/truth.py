@@ -52,6 +52,7 @@ class Truth:
     startup_seconds: float = 1.0
     grace_seconds: float = 25.0
     step_noise: float = 0.03
+    schedule_overhead: float = 0.0  # share by which steps are longer in an engine started with a schedule
     outright_share: float = 0.0  # of rejections: see specpilot_engine.acceptance
     sampled: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     seed: int = 0
@@ -144,6 +145,7 @@ def _truth(given: dict[str, Any]) -> Truth:
         startup_seconds=_number(doc, "startup_seconds") / scale,
         grace_seconds=_number(doc, "grace_seconds"),
         step_noise=_number(doc, "step_noise"),
+        schedule_overhead=_share(doc, "schedule_overhead"),
         outright_share=_share(doc, "outright_share"),
         seed=int(_number(doc, "seed")),
         fail=_failures(doc.get("fail") or {}),

@@ -1,0 +1,165 @@
+"""Arms of one deployment: what is observed of them → facts for the decision; what was decided → status. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specpilot.api import status as api
+from specpilot.api.base import seconds
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.api.vocabulary import Reason
+from specpilot.control.acknowledge import Acknowledged
+from specpilot.control.conditions import Finding
+from specpilot.control.live import Live
+from specpilot.control.rollout import Rollout, broken_since, startup_seconds
+from specpilot.control.step import Taken
+from specpilot.decide import arms_worth
+from specpilot.decide.arm import SCHEDULE, Arm, Kind
+from specpilot.decide.arms import Situation, Turn, decide
+from specpilot.decide.arms_memory import ArmMemory
+from specpilot.decide.tuner import Settings
+from specpilot.plan import adaptive
+from specpilot.plan.arguments import base_arm, live_support
+from specpilot.plan.arms import arms
+from specpilot.plan.limits import limits
+from specpilot.plan.revision import spec_hash
+from specpilot_engine.protocol import Schedule, Step
+
+Body = dict[str, Any]
+
+KEY = "arms.json"  # in the tuner's ConfigMap
+LOOK = 10.0  # intervals between two looks where nothing but a recommendation can come of them
+
+
+def memory_in(config_map: Body | None) -> ArmMemory:
+    """What a ConfigMap remembers of arms; an empty memory where it cannot be read."""
+    text = ((config_map or {}).get("data") or {}).get(KEY)
+    return ArmMemory.from_json(text) if isinstance(text, str) else ArmMemory()
+
+
+def mixed(memory: ArmMemory, rollout: Rollout) -> bool:
+    """Whether pods of two arms serve: nothing may be learnt of either, nor said of engines as a whole."""
+    return not rollout.complete and memory.reason not in ("", Reason.ARM_RECOMMENDED)
+
+
+def tuned(sd: SpeculativeDeployment, memory: ArmMemory, arm: Arm, rollout: Rollout) -> bool:
+    """Whether the tuner of depths has the word; of engines that only lack the means it still learns."""
+    stock = arm == base_arm(sd.spec) and arm.kind is not Kind.ADAPTIVE
+    return (arm.live or stock) and not mixed(memory, rollout)
+
+
+def due(sd: SpeculativeDeployment, live: Live, arm: Arm, now: float) -> bool:
+    """Whether arms are worth a look at this tick; `now` is monotonic."""
+    tuning, memory = sd.spec.tuning, live.arms
+    if arm != base_arm(sd.spec) or memory.next is not None or memory.going is not None:
+        return True
+    if memory.told is not None and (tuning.mode == "Observe" or tuning.actuator == "Live"):
+        return True
+    if not base_arm(sd.spec).live or tuning.mode == "Observe" or tuning.actuator == "Live":
+        return False
+    if tuning.mode == "Apply" and tuning.actuator == "Restart":
+        return True
+    if now < live.arms_due:
+        return False
+    live.arms_due = now + LOOK * seconds(tuning.interval)
+    return True
+
+
+def look(
+    sd: SpeculativeDeployment,
+    live: Live,
+    arm: Arm,
+    taken: Taken,
+    to: Settings,
+    rollout: Rollout,
+    pods: Sequence[Body],
+    now: float,
+) -> tuple[ArmMemory, Turn | None]:
+    """The arms' part of one tick; `pods` are those that serve or are to."""
+    evidence, choice = taken.evidence.memory, live.choice
+    tuning, memory = sd.spec.tuning, live.arms
+    facts = Situation(
+        spec=spec_hash(sd),
+        in_force=arm,
+        allowed=arms(sd.spec, evidence.load.context),
+        restart=tuning.mode == "Apply" and tuning.actuator == "Restart",
+        tell=tuning.mode != "Observe" and tuning.actuator != "Live",
+        needed=math.log1p(tuning.minimum_gain),
+        dwell=seconds(tuning.dwell),
+        startup=startup_seconds(pods),
+        complete=rollout.complete and rollout.ready >= rollout.wanted > 0,
+        broken=broken_since(pods, memory.going.at) if memory.going else "",
+        settled=to.in_force.trial is None and choice is not None and not choice.active,
+        refused=live.refused.trouble.message if live.refused else "",
+    )
+    view = None
+    if evidence.load.seconds:
+        graphs = limits(sd.spec).capture_cap > 0
+        view = arms_worth.view(evidence, choice.points if choice else (), to, arm, graphs)
+    return decide(memory, facts, view, list(taken.windows.values()), now)
+
+
+def fixed_schedule(arm: Arm, schedule: Schedule) -> Schedule:
+    """What engines of an arm without a schedule draft, in the shape of the schedule that waits meanwhile."""
+    steps = (Step(schedule.steps[-1].up_to, arm.tokens),)
+    return schedule if arm.live else Schedule(schedule.generation, steps)
+
+
+def spoken(arm: Arm, schedule: Schedule, acknowledged: Acknowledged) -> tuple[Schedule, Acknowledged]:
+    """What is wanted and what engines said, of whatever arm: those of one without a schedule have nothing to
+    acknowledge, but say at which depth they started."""
+    if arm.live:
+        return schedule, acknowledged
+    current = sum({s.tokens for s in a.schedule} == {arm.tokens} for a in acknowledged.answers)
+    said = Acknowledged(acknowledged.ready, current, acknowledged.answers)
+    return fixed_schedule(arm, schedule), said
+
+
+def finding(sd: SpeculativeDeployment, memory: ArmMemory, arm: Arm) -> Finding:
+    """The word on Tuned while depths are not tuned live."""
+    if memory.going is not None and not memory.going.ready_at:
+        return Finding(Reason.VERIFYING, f"pods are replaced one by one: {arm.words}")
+    if memory.going is not None:
+        text = f"what {arm.words} is worth is measured, against {memory.going.before.words}"
+        return Finding(Reason.VERIFYING, text)
+    if adaptive.fixed(sd.spec):
+        return Finding(Reason.HOLDING, live_support(sd.spec)[1])
+    return Finding(Reason.HOLDING, f"engines run with {arm.words}: see status.arm")
+
+
+def decision(turn: Turn, now: str) -> api.LastDecision:
+    """The last decision that a change of arm, or its outcome, is; `now` in RFC 3339."""
+    predicted = None if turn.predicted is None else f"{math.expm1(turn.predicted):.3f}"
+    measured, interval = None, None
+    if turn.measured is not None:
+        mean, deviation = turn.measured
+        low, high = (math.expm1(mean + sign * 2 * deviation) for sign in (-1, 1))
+        measured, interval = f"{math.expm1(mean):.3f}", f"{low:.3f} to {high:.3f}"
+    return api.LastDecision(
+        time=now,
+        reason=turn.reason,
+        message=turn.message,
+        predicted_gain=predicted,
+        measured_gain=measured,
+        measured_interval=interval,
+        gain=measured or predicted,
+    )
+
+
+def arm_status(sd: SpeculativeDeployment, memory: ArmMemory, arm: Arm) -> api.ArmStatus | None:
+    """None where a schedule is in force and there is nothing to say of other arms."""
+    base = base_arm(sd.spec)
+    if base.kind is Kind.ADAPTIVE:
+        text = "spec.speculation.verification.adaptive is Always"
+        return api.ArmStatus(in_force=str(arm), reason=Reason.ARM_FIXED, message=text)
+    if not base.live or (arm == SCHEDULE and not memory.reason):
+        return None
+    better = str(memory.told) if memory.told else None
+    return api.ArmStatus(in_force=str(arm), better=better, reason=memory.reason, message=memory.why)
+
+
+def data(memory: ArmMemory) -> Mapping[str, str]:
+    """For the tuner's ConfigMap; nothing where nothing is to be remembered."""
+    return {} if memory.empty else {KEY: memory.to_json()}
