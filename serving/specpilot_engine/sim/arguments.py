@@ -49,7 +49,8 @@ The `user` field of a request chooses its kind of traffic: mixed, chat, code or 
 {ENV_SIM} names (JSON, or @file). Settings there: depths, batches, step_time_ms, context_factor,
 traffic, default_traffic, outright_share, schedule_overhead, prefill_ms_per_token, startup_seconds,
 grace_seconds, step_noise, seed, time_scale, and fail: {{"start": true}}, {{"live": "reason"}},
-{{"crash_after": seconds}}, {{"never_ready": true}}. Any other argument of vLLM's is accepted and ignored.
+{{"crash_after": seconds}}, {{"never_ready": true}}, {{"without_drafter": true}}. Any other argument of
+vLLM's is accepted and ignored.
 
 Survival given for a kind of traffic is that of standard verification. With rejection_sample_method block
 and draft_sample_method probabilistic, requests with a temperature above 0 have more: what a model of how

@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     if arguments.speculation is not None and arguments.speculation.block:
         truth = truth.verified_by_block()
-    if truth.fail.start:
+    if truth.fail.start or (truth.fail.without_drafter and arguments.speculation is None):
         log.error("the engine fails to start, as %s asks for.", ENV_SIM)
         return 1
     return asyncio.run(_serve(arguments, truth))

@@ -28,6 +28,7 @@ class Failures:
     live: str = ""  # live tuning is off, for this reason
     crash_after: float = 0.0  # seconds after start until the process dies; 0: never
     never_ready: bool = False  # /health stays 503
+    without_drafter: bool = False  # as `start`, where no drafter is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Truth:
     startup_seconds: float = 1.0
     grace_seconds: float = 25.0
     step_noise: float = 0.03
-    schedule_overhead: float = 0.0  # share by which steps are longer in an engine started with a schedule
+    schedule_overhead: float = 0.0  # share by which a schedule makes steps longer, or (negative) shorter
     outright_share: float = 0.0  # of rejections: see specpilot_engine.acceptance
     sampled: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     seed: int = 0
@@ -145,7 +146,7 @@ def _truth(given: dict[str, Any]) -> Truth:
         startup_seconds=_number(doc, "startup_seconds") / scale,
         grace_seconds=_number(doc, "grace_seconds"),
         step_noise=_number(doc, "step_noise"),
-        schedule_overhead=_share(doc, "schedule_overhead"),
+        schedule_overhead=_overhead(doc["schedule_overhead"]),
         outright_share=_share(doc, "outright_share"),
         seed=int(_number(doc, "seed")),
         fail=_failures(doc.get("fail") or {}),
@@ -187,10 +188,16 @@ def _traffic(kinds: Any, depth: int) -> dict[str, tuple[float, ...]]:
 
 
 def _failures(body: Any) -> Failures:
-    known = {"start": (bool,), "live": (str,), "crash_after": (int, float), "never_ready": (bool,)}
+    known: dict[str, tuple[type, ...]] = {
+        "start": (bool,),
+        "never_ready": (bool,),
+        "without_drafter": (bool,),
+    }
+    known |= {"live": (str,), "crash_after": (int, float)}
     if not isinstance(body, dict) or any(type(v) not in known.get(k, ()) for k, v in body.items()):
         raise TruthError(
-            'fail takes "start": true, "live": "reason", "crash_after": seconds, "never_ready": true'
+            'fail takes "start": true, "live": "reason", "crash_after": seconds, "never_ready": true,'
+            ' "without_drafter": true'
         )
     return Failures(**body)
 
@@ -200,6 +207,12 @@ def _number(doc: dict[str, Any], name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
         raise TruthError(f"{name} must be a number that is not negative, not {value!r}")
     return value
+
+
+def _overhead(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -0.9 <= value <= 10:
+        raise TruthError(f"schedule_overhead must be a number from -0.9 to 10, not {value!r}")
+    return float(value)
 
 
 def _share(doc: dict[str, Any], name: str) -> float:
