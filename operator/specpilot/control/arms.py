@@ -30,7 +30,7 @@ from specpilot_engine.protocol import Schedule, Step
 Body = dict[str, Any]
 
 KEY = "arms.json"  # in the tuner's ConfigMap
-LOOK = 10.0  # intervals between two looks where nothing but a recommendation can come of them
+LOOK = 4.0  # intervals between two looks where nothing but a recommendation can come of them
 
 
 def memory_in(config_map: Body | None) -> ArmMemory:
