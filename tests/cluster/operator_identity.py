@@ -125,14 +125,20 @@ class Identity:
     def quiet(self, seconds: float, within: float, what: str) -> None:
         """Wait for a stretch of `seconds` in which the operator writes nothing."""
         start, since = self.position(), time.monotonic()
+        written: list[Write] = []
 
         def still() -> bool:
             nonlocal start, since
-            if self.writes(start):
+            if news := self.writes(start):
+                written.extend(news)
                 start, since = self.position(), time.monotonic()
             return time.monotonic() - since >= seconds
 
-        eventually(still, within, what, every=1.0)
+        try:
+            eventually(still, within, what, every=1.0)
+        except AssertionError as error:
+            error.add_note("\n".join(str(write) for write in written[-50:]))
+            raise
 
     def kubeconfig(self) -> dict[str, Any]:
         """The cluster's, with the operator's own user."""
