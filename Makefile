@@ -10,6 +10,7 @@ SETUP := $(BIN)/python -m tests.setup
 
 export UV_PYTHON_DOWNLOADS := never
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport PYTHONDONTWRITEBYTECODE  # the many processes of the tests would each compile all that they import
 
 .DEFAULT_GOAL := help
 .PHONY: help venv lint format test test-unit test-engine test-chart test-cluster setup \
@@ -53,7 +54,7 @@ setup: venv  ## bring what the engine and cluster tests need into the cache
 twice = $(1) || { echo "specpilot: what failed above is tried once more" >&2; \
 	$(1) --last-failed --last-failed-no-failures=none; }
 TIERS := tests/engine tests/cluster tests/unit tests/chart
-TOGETHER := $(PYTEST) --numprocesses 3 --dist loadgroup --durations=30 -m "not alone" $(TIERS)
+TOGETHER := $(PYTEST) --numprocesses 3 --dist loadgroup --no-loadscope-reorder --durations=30 -m "not alone" $(TIERS)
 ALONE := $(PYTEST) --durations=5 -m alone $(TIERS)
 test: lint setup  ## everything: lint, then all tests
 	$(call twice,$(TOGETHER))

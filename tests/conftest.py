@@ -5,18 +5,53 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 from tests.setup import cluster, models, vllm
 
 FOUND_UP = pytest.StashKey[bool]()
+# Groups that take a worker more than half a minute, the longest first.
+LONG = (
+    "vllm",
+    "vllm-code",
+    "test_operator_restart",
+    "test_operator_remeasure",
+    "test_operator_lifecycle",
+    "test_operator_retune",
+    "test_operator_metrics",
+    "test_operator_leader",
+    "test_operator_profiling",
+    "test_operator_bugs",
+    "test_admission",
+    "test_localkube",
+    "test_local_up",
+    "test_sim_process",
+)
+
+# How long an example takes says nothing on a machine that does other things as well.
+hypothesis.settings.register_profile(
+    "untimed",
+    hypothesis.settings.default,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("untimed")
 
 
 @pytest.hookimpl(tryfirst=True)  # before the group is read
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers a file goes to one of them, and those of a group all to the same."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With several workers a file goes to one of them, and those of a group all to the same.
+
+    What takes longest is begun first, so that they end at about the same time.
+    """
+    groups = {}
     for item in items:
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        mark = item.get_closest_marker("xdist_group")
+        groups[item] = mark.args[0] if mark else item.path.stem
+        if not mark:
+            item.add_marker(pytest.mark.xdist_group(groups[item]))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: LONG.index(groups[item]) if groups[item] in LONG else len(LONG))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -7,7 +7,7 @@ import random
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,8 +20,20 @@ from specpilot_engine.protocol import Schedule
 
 ROOT = Path(__file__).parents[2]
 MAX_TOKENS, MAX_SEQS, MAX_LEN = 5, 16, 2048
+LABELS = ("engine=0", "model_name=m")
+GENERATED = ("vllm:generation_tokens_total", *LABELS)
 START_SECONDS = 240.0
+PATIENCE = 120.0  # seconds
 SMALL = models.Shape(hidden=512, layers=8)
+OWN_CODE = f"serving{os.pathsep}tests/engine"  # the path of a scheduler that is written for these tests
+# For tests that compute little, on a machine that does other things as well.
+LIGHT = {
+    # Two threads wait for each other, spinning, when one has lost its core.
+    "OMP_NUM_THREADS": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # The model runs in the engine core's process, as on a GPU: one process fewer to import vLLM.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+}
 
 Series = dict[tuple[str, ...], float]
 
@@ -53,7 +65,7 @@ class Server:
 
     def acknowledged(self, schedule: Schedule) -> None:
         """Wait until the engine says that it runs `schedule`."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + PATIENCE
         while self.state()["hash"] != schedule.hash:
             assert time.monotonic() < end, f"not acknowledged: {self.state()}"
             time.sleep(0.02)
@@ -69,15 +81,28 @@ class Server:
             for s in f.samples
         }
 
+    def counted(self, tokens: float | None = None) -> Series:
+        """vLLM's own series when it has counted so many tokens, by default all: it does so when it gets to it."""
+        seen, end = -1.0, time.monotonic() + PATIENCE
+        while True:
+            series = self.series(self.url)
+            found = series[GENERATED]
+            still = found == seen and series["vllm:num_requests_running", *LABELS] == 0
+            if still if tokens is None else found == tokens:
+                return series
+            assert time.monotonic() < end, f"{found:g} tokens counted, not {tokens}"
+            seen = found
+            time.sleep(0.5)
+
     def complete(self, prompt: list[int], max_tokens: int) -> str:
         body = {"model": "m", "prompt": prompt, "max_tokens": max_tokens}
         body |= {"ignore_eos": True, "temperature": 0}
         reply = self.http.post(self.url + "/v1/completions", json=body).raise_for_status()
         return reply.json()["choices"][0]["text"]
 
-    async def crowd(self, requests: int, max_tokens: int) -> None:
-        """Run `requests` at once to their ends."""
-        body = {"model": "m", "max_tokens": max_tokens, "ignore_eos": True, "temperature": 0}
+    async def crowd(self, requests: int, max_tokens: int, temperature: float = 0.0) -> None:
+        """Run `requests` at once to their ends; at temperature 1 next to no drafts of the tiny models survive."""
+        body = {"model": "m", "max_tokens": max_tokens, "ignore_eos": True, "temperature": temperature}
         async with httpx.AsyncClient(trust_env=False, timeout=240) as client:
             prompts = [prompt(seed) for seed in range(requests)]
             url = self.url + "/v1/completions"
@@ -96,12 +121,13 @@ def serving(
     path: str = "serving",
     shape: models.Shape = SMALL,
     sequences: int = MAX_SEQS,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Server]:
     """vLLM with `--scheduler-cls scheduler` ("": vLLM's own), its depth schedule 5 at every batch.
 
     At most `sequences` requests run at once.
     """
-    environment, tiny = vllm.provide(), models.provide(shape)
+    installed, tiny = vllm.provide(), models.provide(shape)
     port, own = free_port(), free_port()
     speculative = {
         "method": "draft_model",
@@ -109,14 +135,14 @@ def serving(
         "num_speculative_tokens": MAX_TOKENS,
         "num_speculative_tokens_per_batch_size": [[1, sequences, MAX_TOKENS]],
     }
-    command = [str(environment.python), "-m", "vllm.entrypoints.openai.api_server"]
+    command = [str(installed.python), "-m", "vllm.entrypoints.openai.api_server"]
     command += ["--model", str(tiny.target), "--served-model-name", "m", "--dtype", "bfloat16"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--no-enable-prefix-caching"]
     command += ["--max-model-len", str(MAX_LEN), "--max-num-seqs", str(sequences)]
     command += ["--speculative-config", json.dumps(speculative)]
     if scheduler:
         command += ["--scheduler-cls", scheduler]
-    env = {**os.environ, **vllm.ENVIRONMENT, "PYTHONPATH": path}
+    env = {**os.environ, **vllm.ENVIRONMENT, **(environment or {}), "PYTHONPATH": path}
     env |= {
         protocol.ENV_PORT: str(own),
         protocol.ENV_SCHEDULE_FILE: str(folder / "schedule.json"),

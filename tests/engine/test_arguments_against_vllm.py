@@ -1,21 +1,21 @@
 """The rendered command line, read by vLLM's own parser and configuration classes of both versions."""
 
 import json
-import os
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.engine.warm import Warm
 from tests.setup import models, vllm
 
 from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.plan.arguments import SCHEDULER, arguments, capture_sizes, speculative_config
 from specpilot.plan.limits import limits
 
-PROBE = Path(__file__).with_name("vllm_arguments_probe.py")
+pytestmark = pytest.mark.xdist_group("vllm-code")
+
 SNAPSHOTS = Path(__file__).parents[1] / "unit/snapshots"
 CASES = {
     path.name.removesuffix(".in.yaml"): SpeculativeDeploymentSpec.model_validate(
@@ -24,35 +24,19 @@ CASES = {
     for path in sorted(SNAPSHOTS.glob("*.in.yaml"))
 }
 DRAIN = 77
-Ask = Callable[[list[dict[str, Any]]], list[dict[str, Any]]]
 
 
-def asker(python: Path, tree: dict[str, str]) -> Ask:
-    def ask(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        done = subprocess.run(
-            [str(python), str(PROBE)],
-            input=json.dumps(cases),
-            capture_output=True,
-            text=True,
-            env={**os.environ, **vllm.ENVIRONMENT, **tree},
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        answers: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
-        return answers
-
-    return ask
+def understood(code: Warm, specs: Iterable[SpeculativeDeploymentSpec], whole: bool) -> list[dict[str, Any]]:
+    lines = [{"line": arguments(spec, DRAIN), "whole": whole} for spec in specs]
+    said = code.run("vllm_arguments_probe.py", given=json.dumps(lines))
+    answers: list[dict[str, Any]] = json.loads(said.splitlines()[-1])
+    return answers
 
 
-@pytest.fixture(scope="module", params=["installed", "newest"])
-def parsed(
-    request: pytest.FixtureRequest, vllm_cpu: vllm.Vllm, vllm_newest: Path
-) -> dict[str, dict[str, Any]]:
+@pytest.fixture(scope="module", params=[vllm.VERSION, vllm.NEWEST])
+def parsed(request: pytest.FixtureRequest, code: Callable[[str], Warm]) -> dict[str, dict[str, Any]]:
     """Case → what vLLM understood."""
-    tree = {"PYTHONPATH": str(vllm_newest)} if request.param == "newest" else {}
-    tree["HF_HUB_OFFLINE"] = "0"  # or vLLM would look for the models' files already here
-    lines = [{"line": arguments(spec, DRAIN), "whole": False} for spec in CASES.values()]
-    return dict(zip(CASES, asker(vllm_cpu.python, tree)(lines), strict=True))
+    return dict(zip(CASES, understood(code(request.param), CASES.values(), whole=False), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -76,7 +60,7 @@ def test_every_argument_means_to_vllm_what_the_spec_says(
 
 
 def test_the_engine_takes_the_configuration_and_drafts_by_our_schedule(
-    vllm_cpu: vllm.Vllm, tiny_models: Callable[..., models.TinyModels]
+    code: Callable[[str], Warm], tiny_models: Callable[..., models.TinyModels]
 ) -> None:
     tiny = tiny_models()
     drafters = [{"method": "NGram"}, {"method": "DraftModel", "draftModel": {"name": str(tiny.draft)}}]
@@ -90,7 +74,7 @@ def test_the_engine_takes_the_configuration_and_drafts_by_our_schedule(
         )
         for drafter in drafters
     ]
-    got = asker(vllm_cpu.python, {})([{"line": arguments(spec, DRAIN), "whole": True} for spec in specs])
+    got = understood(code(vllm.VERSION), specs, whole=True)
     effective = [answer["effective"] for answer in got]
     assert [e["method"] for e in effective] == ["ngram", "draft_model"]
     assert effective[1]["model"] == str(tiny.draft)

@@ -1,20 +1,20 @@
-"""Our cost tables and row budget against vLLM's own planner, run on this machine's CPU in a process of its own."""
+"""Our cost tables and row budget against vLLM's own planner, run on this machine's CPU."""
 
 import json
-import os
 import random
-import subprocess
+from collections.abc import Callable
 from itertools import accumulate
 from operator import mul
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine.warm import Warm
 from tests.setup import vllm
 
 from specpilot_engine.budget import Choice, choose, cost_table
 
-PROBE = Path(__file__).with_name("vllm_budget_probe.py")
+pytestmark = pytest.mark.xdist_group("vllm-code")
+
 REQUESTS, ROWS = 64, 512  # sizes of the tables
 GRAPHS = (0, 1, 16, 64, 512)  # largest captured sizes
 
@@ -37,18 +37,10 @@ def case(seed: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def said() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+def said(code: Callable[[str], Warm]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     asked = [case(seed) for seed in range(300)]
-    done = subprocess.run(
-        [str(vllm.provide().python), str(PROBE)],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        env={**os.environ, **vllm.ENVIRONMENT, "PYTHONPATH": str(vllm.provide_newest())},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return list(zip(asked, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    answers = code(vllm.NEWEST).run("vllm_budget_probe.py", given=json.dumps(asked))
+    return list(zip(asked, json.loads(answers.splitlines()[-1]), strict=True))
 
 
 def ours(asked: dict[str, Any]) -> Choice:

@@ -3,31 +3,33 @@
 Only the model's execution is replaced, by a device whose step times and survival are known exactly.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.engine.core import drive
+from tests.engine.warm import Warm
 from tests.setup import vllm
 
 from specpilot_engine import protocol
 
-HERE = Path(__file__).parent
+pytestmark = pytest.mark.xdist_group("vllm-code")
+
 DEPTH, GOOD = 5, 0.9
 
 
-def drive_live(version: str, pipelined: bool) -> dict[str, Any]:
+def drive_live(code: Warm, pipelined: bool) -> dict[str, Any]:
     """The budget's reports by scenario, all of a live scheduler."""
-    reports = drive("budget_script.py", version, pipelined)
+    reports = drive("budget_script.py", code, pipelined)
     assert [report["state"]["live"] for report in reports.values()] == [True] * len(reports)
     return reports
 
 
 @pytest.fixture(scope="module", params=[vllm.VERSION, vllm.NEWEST])
-def reports(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return drive_live(request.param, pipelined=False)
+def reports(request: pytest.FixtureRequest, code: Callable[[str], Warm]) -> dict[str, Any]:
+    return drive_live(code(request.param), pipelined=False)
 
 
 def goodput(part: dict[str, Any]) -> float:
@@ -116,8 +118,8 @@ def test_rows_are_accounted_for(reports):
 
 
 @pytest.mark.parametrize("version", [vllm.VERSION, vllm.NEWEST])
-def test_an_asynchronous_engine_verifies_all_and_says_why(version):
-    reports = drive_live(version, pipelined=True)
+def test_an_asynchronous_engine_verifies_all_and_says_why(code, version):
+    reports = drive_live(code(version), pipelined=True)
     for name, report in reports.items():
         assert series(report, protocol.M_BUDGET) == (0.0, "vLLM schedules asynchronously")
         drafts = [lengths for part in report["parts"] for lengths in part["drafts"]]

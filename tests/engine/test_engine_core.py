@@ -3,13 +3,15 @@
 Only the model's execution is replaced, by a device whose step times are known exactly.
 """
 
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from tests.engine.core import drive
+from tests.engine.warm import Warm
 from tests.setup import vllm
 
-HERE = Path(__file__).parent
+pytestmark = pytest.mark.xdist_group("vllm-code")
+
 STARTUP = [0, *[5] * 4, *[3] * 12]
 
 
@@ -24,8 +26,8 @@ def pipelined(request) -> bool:
 
 
 @pytest.fixture(scope="module")
-def reports(version: str, pipelined: bool) -> dict:
-    return drive("core_script.py", version, pipelined)
+def reports(code: Callable[[str], Warm], version: str, pipelined: bool) -> dict:
+    return drive("core_script.py", code(version), pipelined)
 
 
 def test_the_live_scheduler_stands_on_the_base_that_vllm_would_use(reports, pipelined):

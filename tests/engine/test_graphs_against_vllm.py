@@ -1,18 +1,18 @@
-"""The graph map against vLLM's own capture and dispatch code, run on this machine's CPU in a process of its own."""
+"""The graph map against vLLM's own capture and dispatch code, run on this machine's CPU."""
 
 import json
-import os
-import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine.warm import Warm
 from tests.setup import vllm
 
 from specpilot.plan.graphs import Graphs, captured, plan_captures
 
-PROBE = Path(__file__).with_name("vllm_graphs_probe.py")
+pytestmark = pytest.mark.xdist_group("vllm-code")
+
 DEPTHS = [(0, 1, 3, 7), (0, 1, 3, 5, 7), (0, 7), (0, 2, 4), (0, 1, 2, 4), (0, 3), tuple(range(8))]
 SEQS = [1, 3, 8, 100, 250, 256, 1024]
 
@@ -54,21 +54,11 @@ class Said:
         return [pair for pair in self.pairs if pair[0]["sizes"] is not None]
 
 
-@pytest.fixture(scope="module", params=["installed", "newest"])
-def said(request: pytest.FixtureRequest, vllm_cpu: vllm.Vllm, vllm_newest: Path) -> Said:
-    tree = {"PYTHONPATH": str(vllm_newest)} if request.param == "newest" else {}
+@pytest.fixture(scope="module", params=[vllm.VERSION, vllm.NEWEST])
+def said(request: pytest.FixtureRequest, code: Callable[[str], Warm]) -> Said:
     asked = cases()
-    done = subprocess.run(
-        [str(vllm_cpu.python), str(PROBE)],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        env={**os.environ, **vllm.ENVIRONMENT, **tree},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    answers = json.loads(done.stdout.splitlines()[-1])
-    return Said(request.param, list(zip(asked, answers, strict=True)))
+    answers = code(request.param).run("vllm_graphs_probe.py", given=json.dumps(asked))
+    return Said(request.param, list(zip(asked, json.loads(answers.splitlines()[-1]), strict=True)))
 
 
 def graph_map(case: dict[str, Any], sizes: list[int]) -> Graphs:
@@ -106,7 +96,7 @@ def test_where_full_graphs_are_hit_the_first_runner_hits_piecewise_ones(said: Sa
 def test_sizes_of_vllms_own_choosing_lose_graphs_that_planning_keeps(said: Said) -> None:
     (_, default), (_, static) = said.pairs[-2:]
     lost = {k: 256 - len(default["full"][str(k)]) for k in (0, 1)}
-    if said.version == "newest":
+    if said.version == vllm.NEWEST:
         assert lost == {0: 61, 1: 47}
         assert 85 - len(default["full"]["5"]) == 31
         assert (default["graphs"], static["graphs"]) == (240, 48)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.engine.warm import Warm
 from tests.setup import vllm
 
 from specpilot.api.owned import GROUPS, owner_of
 
-PROBE = Path(__file__).with_name("vllm_parser_probe.py")
+pytestmark = pytest.mark.xdist_group("vllm-code")
+
 _OWNED = """
 model revision served_model_name hf_token
 tensor_parallel_size pipeline_parallel_size data_parallel_size data_parallel_size_local
@@ -30,32 +29,20 @@ GONE = {"--cuda-graph-sizes"}  # owned for older versions only
 
 
 class Parser:
-    """vLLM's parser of one version, in a process of its own."""
+    """vLLM's parser of one version."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, code: Warm) -> None:
+        self._code = code
         [self.options] = self.ask([[]])
 
     def ask(self, questions: list[list[str]]) -> list[Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(json.dumps(questions), file=self._process.stdin, flush=True)
-        answers: list[Any] = json.loads(self._process.stdout.readline())
+        answers: list[Any] = json.loads(self._code.run("vllm_parser_probe.py", given=json.dumps(questions)))
         return answers
 
 
-@pytest.fixture(scope="module", params=["installed", "newest"])
-def parser(request: pytest.FixtureRequest, vllm_cpu: vllm.Vllm, vllm_newest: Path) -> Iterator[Parser]:
-    tree = {"PYTHONPATH": str(vllm_newest)} if request.param == "newest" else {}
-    with subprocess.Popen(
-        [str(vllm_cpu.python), str(PROBE)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **vllm.ENVIRONMENT, **tree},
-    ) as process:
-        yield Parser(process)
-        process.terminate()
+@pytest.fixture(scope="module", params=[vllm.VERSION, vllm.NEWEST])
+def parser(request: pytest.FixtureRequest, code: Callable[[str], Warm]) -> Parser:
+    return Parser(code(request.param))
 
 
 def spellings(option: str) -> Iterator[str]:

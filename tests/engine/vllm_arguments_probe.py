@@ -1,7 +1,7 @@
 """Run by vLLM's own Python: what its parser and configuration classes make of command lines.
 
 Standard input is a JSON list of {"line": [argument, …], "whole": build the engine's configuration too};
-standard output a JSON list of what was understood.
+standard output a JSON list of what was understood. Only where all is built the models' files are looked for.
 """
 
 from __future__ import annotations
@@ -10,17 +10,13 @@ import json
 import sys
 from typing import Any, get_type_hints
 
-import vllm.platforms
-from vllm.platforms.cpu import CpuPlatform
-
-vllm.platforms._current_platform = CpuPlatform()  # a GPU build does not find a device here
-
-from pydantic import TypeAdapter  # noqa: E402
-from vllm.config.speculative import SpeculativeConfig  # noqa: E402
-from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
-from vllm.usage.usage_lib import UsageContext  # noqa: E402
-from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
-from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup  # noqa: E402
+from huggingface_hub import constants
+from pydantic import TypeAdapter
+from vllm.config.speculative import SpeculativeConfig
+from vllm.engine.arg_utils import AsyncEngineArgs
+from vllm.usage.usage_lib import UsageContext
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
 
 try:
     from vllm.entrypoints.common.cli_args import make_arg_parser, validate_parsed_serve_args
@@ -33,6 +29,7 @@ HINTS = get_type_hints(SpeculativeConfig)
 def understood(line: list[str], whole: bool) -> dict[str, Any]:
     args = make_arg_parser(FlexibleArgumentParser()).parse_args(line)
     validate_parsed_serve_args(args)
+    constants.HF_HUB_OFFLINE = whole
     engine = AsyncEngineArgs.from_cli_args(args)
     given = engine.speculative_config or {}
     found = {

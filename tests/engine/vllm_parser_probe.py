@@ -1,7 +1,7 @@
 """Run by vLLM's own Python: which destinations its parser sets for the spellings that it is asked about.
 
-A line of standard input is a JSON list of argument lists ([] asks for the parser's options instead). It
-answers with a line of JSON: the destinations set, null where the parser refuses, or {destination: options}.
+Standard input is a JSON list of argument lists ([] asks for the parser's options instead), standard output
+the answers: the destinations set, null where the parser refuses, or {destination: options}.
 """
 
 from __future__ import annotations
@@ -14,12 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import vllm.platforms
-from vllm.platforms.cpu import CpuPlatform
-
-vllm.platforms._current_platform = CpuPlatform()  # a GPU build does not find a device here
-
-from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: E402
+from vllm.utils.argparse_utils import FlexibleArgumentParser
 
 try:
     from vllm.entrypoints.common.cli_args import make_arg_parser
@@ -59,6 +54,6 @@ if __name__ == "__main__":
     for known in recorder._actions:
         options.setdefault(known.dest, []).extend(known.option_strings)
     answers_to, sys.stdout = sys.stdout, sys.stderr  # vLLM logs to standard output
-    for line in sys.stdin:
-        answers = [destinations(recorder, asked) if asked else options for asked in json.loads(line)]
-        print(json.dumps(answers), file=answers_to, flush=True)
+    questions = json.load(sys.stdin)
+    answers = [destinations(recorder, asked) if asked else options for asked in questions]
+    print(json.dumps(answers), file=answers_to)
