@@ -117,9 +117,9 @@ def spoken(arm: Arm, schedule: Schedule, acknowledged: Acknowledged) -> tuple[Sc
     return fixed_schedule(arm, schedule), said
 
 
-def finding(sd: SpeculativeDeployment, memory: ArmMemory, arm: Arm) -> Finding:
-    """The word on Tuned while depths are not tuned live."""
-    if memory.going is not None and not memory.going.ready_at:
+def finding(sd: SpeculativeDeployment, memory: ArmMemory, arm: Arm, rolling: bool = False) -> Finding:
+    """The word on Tuned while depths are not tuned live; `rolling`: pods of two arms serve."""
+    if rolling or (memory.going is not None and not memory.going.ready_at):
         return Finding(Reason.VERIFYING, f"pods are replaced one by one: {arm.words}")
     if memory.going is not None:
         text = f"what {arm.words} is worth is measured, against {memory.going.before.words}"

@@ -151,7 +151,7 @@ class Retuner:
             drafted = arms.fixed_schedule(arm, due.schedule)
             live.speculation, live.undrafted = drafting(live, taken, drafted, counters if tuned else {})
         turn = await self._arms(due, arm, taken, to, rollout, pods)
-        live.tuning = tuning(mode, taken, live.tuning) if tuned else arms.finding(sd, live.arms, arm)
+        live.tuning = tuning(mode, taken, live.tuning) if tuned else arms.finding(sd, live.arms, arm, mixed)
         if tuned and mode == "Apply" and taken.schedule is None:
             taken = from_profile(taken, live.choice, to)
         if taken.schedule is not None:

@@ -141,7 +141,7 @@ def _probation(memory: ArmMemory, facts: Situation, view: View) -> tuple[ArmMemo
     clear = going.windows >= a.CLEAR_WINDOWS and mean + a.CLEAR_Z * deviation < 0
     if not over and not clear:
         return memory, None
-    numbers = f"{_percent(mean)} ± {_percent(deviation)} more goodput than {going.before.words}"
+    numbers = f"{math.expm1(mean):+.1%} ± {_percent(deviation)} goodput against {going.before.words}"
     loses = -mean * a.HORIZON > (facts.startup or 0.0)
     if loses and facts.restart:
         barred = Barred(arm, view.load, view.length)

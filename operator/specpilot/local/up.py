@@ -123,6 +123,10 @@ async def up(file: Path, options: Options, console: Console) -> None:
         with Screen(
             console, f"[bold]{sd.metadata.name}[/]  {_what(options)}  [dim]Ctrl-C ends it[/]"
         ) as screen:
+            if sd.spec.tuning.actuator == "Restart":
+                screen.tell(
+                    "spec.tuning.actuator Restart: on this machine depths are tuned live, and nothing restarts"
+                )
             local = Local(sd, machine, state, ports, screen.tell, screen.show)
             await run_while(local, _serve(local, options))
 
