@@ -98,7 +98,7 @@ class OperatorProcess:
         """As Kubernetes does; its exit status."""
         return self._end(signal.SIGTERM)
 
-    def ended(self, within: float = 20) -> int:
+    def ended(self, within: float = 120) -> int:
         """Wait until it ends by itself; its exit status."""
         assert self._process is not None
         status = self._process.wait(within)
@@ -109,7 +109,7 @@ class OperatorProcess:
         if self._process is None:
             return 0
         self._process.send_signal(number)
-        status = self._process.wait(30)
+        status = self._process.wait(120)
         self._process = None
         return status
 

@@ -32,6 +32,7 @@ SPECULATION = {
     "num_speculative_tokens": 3,
     "num_speculative_tokens_per_batch_size": [[1, 8, 3]],
 }
+PATIENCE = 180.0  # seconds; a machine that is not busy needs a tenth of it
 GRID = ProfileRequest("fingerprint", (0, 3), (1, 8), (512,), repeats=8, warmup=2, budget=120.0)
 
 
@@ -41,7 +42,7 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-def until(condition, what: str, seconds: float = 60.0):
+def until(condition, what: str, seconds: float = PATIENCE):
     end = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < end, f"waited in vain for {what}"

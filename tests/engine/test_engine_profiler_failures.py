@@ -5,7 +5,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from tests.engine.profiler_pod import JOB, pod, until
+from tests.engine.profiler_pod import JOB, PATIENCE, pod, until
 
 from specpilot_engine import protocol
 from specpilot_engine.protocol import ProfileRequest
@@ -23,7 +23,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("name", "value"), WRONG)
 def test_wrong_settings_end_a_job_with_a_status(pod, name, value):
-    assert pod.profiler(JOB, **{name: value}).wait(30) == 2
+    assert pod.profiler(JOB, **{name: value}).wait(PATIENCE) == 2
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ def test_wrong_settings_do_not_keep_a_serving_pod_from_its_service(pod, name, va
     until(pod.may_serve.exists, "the pod to be ready")
     assert process.poll() is None  # a container that ends would take the pod out again
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE) == 0
 
 
 def test_neither_does_a_taken_port(pod):
     with socket.socket() as s:
         s.bind(("", pod.profiler_port))
         s.listen()
-        assert pod.profiler(JOB).wait(30) == 2
+        assert pod.profiler(JOB).wait(PATIENCE) == 2
         process = pod.profiler()
         until(pod.may_serve.exists, "the pod to be ready")
         assert process.poll() is None

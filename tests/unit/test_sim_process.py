@@ -62,7 +62,7 @@ class Sim:
 
 
 def wait_for(condition, what: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.02)
@@ -247,7 +247,7 @@ def test_sigterm_lets_running_requests_finish(sim: Sim):
         next(lines)
         sim.process.send_signal(signal.SIGTERM)
         assert [line for line in lines if line][-1] == "data: [DONE]"
-    assert sim.process.wait(30) == 0
+    assert sim.process.wait(120) == 0
 
 
 def test_without_a_schedule_live_tuning_is_off_and_says_why(tmp_path: Path):
@@ -272,9 +272,9 @@ def test_live_tuning_can_be_made_to_fail(tmp_path: Path):
 
 
 def test_it_can_stay_unready_and_then_crash(tmp_path: Path):
-    with running(tmp_path, ready=False, fail={"never_ready": True, "crash_after": 1.5}) as sim:
+    with running(tmp_path, ready=False, fail={"never_ready": True, "crash_after": 5}) as sim:
         assert sim.api.post("/v1/completions", json={"prompt": "a"}).status_code == 503
-        assert sim.process.wait(30) == 1
+        assert sim.process.wait(120) == 1
 
 
 @pytest.mark.parametrize(("new", "old", "wins"), [(0, 3, False), (3, 0, True)])
