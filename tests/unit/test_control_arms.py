@@ -13,7 +13,7 @@ from specpilot.control import arms
 from specpilot.control.acknowledge import Acknowledged
 from specpilot.control.conditions import Finding
 from specpilot.control.live import Live
-from specpilot.control.rollout import Rollout, broken_since, startup_seconds
+from specpilot.control.rollout import Rollout, broken, startup_seconds
 from specpilot.control.step import Evidence, settings, step, watch
 from specpilot.decide.arm import NONE, SCHEDULE, Arm, Kind
 from specpilot.decide.arms_memory import ArmMemory, Going
@@ -63,13 +63,15 @@ def test_the_start_up_time_is_that_of_the_middle_pod_that_is_ready() -> None:
     assert startup_seconds(pods[3:]) is None
 
 
-def test_only_a_pod_made_since_the_change_breaks_it() -> None:
-    old = pod("2026-01-01T00:00:00Z", waiting="CrashLoopBackOff")
-    new = pod("2026-01-01T01:00:00Z", waiting="CrashLoopBackOff")
-    at = 1767229200.0  # 01:00:00
-    assert broken_since([old], at) == ""
-    assert "keeps failing" in broken_since([old, new], at + 0.4)
-    assert broken_since([pod("2026-01-01T01:00:00Z", waiting="PodInitializing")], at) == ""
+def test_only_a_pod_with_the_arguments_of_the_template_breaks_an_arm() -> None:
+    def with_args(body: Body, *args: str) -> Body:
+        return {**body, "spec": {"containers": [{"name": "side"}, {"name": "vllm", "args": list(args)}]}}
+
+    crashing = pod("2026-01-01T00:00:00Z", waiting="CrashLoopBackOff")
+    starting = pod("2026-01-01T00:00:00Z", waiting="PodInitializing")
+    deployment = {"spec": {"template": with_args({}, "--new")}}
+    assert broken([with_args(crashing, "--old"), with_args(starting, "--new")], deployment) == ""
+    assert "keeps failing" in broken([with_args(starting, "--new"), with_args(crashing, "--new")], deployment)
 
 
 @pytest.mark.parametrize(

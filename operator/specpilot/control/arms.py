@@ -13,7 +13,7 @@ from specpilot.api.vocabulary import Reason
 from specpilot.control.acknowledge import Acknowledged
 from specpilot.control.conditions import Finding
 from specpilot.control.live import Live
-from specpilot.control.rollout import Rollout, broken_since, startup_seconds
+from specpilot.control.rollout import Rollout, broken, startup_seconds
 from specpilot.control.step import Taken
 from specpilot.decide import arms_worth
 from specpilot.decide.arm import SCHEDULE, Arm, Kind
@@ -74,12 +74,12 @@ def look(
     taken: Taken,
     to: Settings,
     rollout: Rollout,
+    deployment: Body | None,
     pods: Sequence[Body],
     now: float,
 ) -> tuple[ArmMemory, Turn | None]:
     """The arms' part of one tick; `pods` are those that serve or are to."""
-    evidence, choice = taken.evidence.memory, live.choice
-    tuning, memory = sd.spec.tuning, live.arms
+    evidence, choice, tuning = taken.evidence.memory, live.choice, sd.spec.tuning
     facts = Situation(
         spec=spec_hash(sd),
         in_force=arm,
@@ -90,7 +90,7 @@ def look(
         dwell=seconds(tuning.dwell),
         startup=startup_seconds(pods),
         complete=rollout.complete and rollout.ready >= rollout.wanted > 0,
-        broken=broken_since(pods, memory.going.at) if memory.going else "",
+        broken=broken(pods, deployment),
         settled=to.in_force.trial is None and choice is not None and not choice.active,
         refused=live.refused.trouble.message if live.refused else "",
     )
@@ -98,7 +98,7 @@ def look(
     if evidence.load.seconds:
         graphs = limits(sd.spec).capture_cap > 0
         view = arms_worth.view(evidence, choice.points if choice else (), to, arm, graphs)
-    return decide(memory, facts, view, list(taken.windows.values()), now)
+    return decide(live.arms, facts, view, list(taken.windows.values()), now)
 
 
 def fixed_schedule(arm: Arm, schedule: Schedule) -> Schedule:

@@ -150,7 +150,7 @@ class Retuner:
         if not mixed:
             drafted = arms.fixed_schedule(arm, due.schedule)
             live.speculation, live.undrafted = drafting(live, taken, drafted, counters if tuned else {})
-        turn = await self._arms(due, arm, taken, to, rollout, pods)
+        turn = await self._arms(due, arm, taken, to, rollout, deployment, pods)
         live.tuning = tuning(mode, taken, live.tuning) if tuned else arms.finding(sd, live.arms, arm, mixed)
         if tuned and mode == "Apply" and taken.schedule is None:
             taken = from_profile(taken, live.choice, to)
@@ -166,7 +166,14 @@ class Retuner:
         self._reconciler.acknowledgements.follow(due.key)
 
     async def _arms(
-        self, due: Due, arm: Arm, taken: Taken, to: Settings, rollout: Rollout, pods: Sequence[Body]
+        self,
+        due: Due,
+        arm: Arm,
+        taken: Taken,
+        to: Settings,
+        rollout: Rollout,
+        deployment: Body | None,
+        pods: Sequence[Body],
     ) -> bool:
         """Whether there is news of arms, or one to restart to: the reconcile that follows does it, once it
         is kept in memory."""
@@ -174,7 +181,7 @@ class Retuner:
         if not arms.due(sd, live, arm, time.monotonic()):
             return False
         told, now = live.arms.told, time.time()
-        live.arms, turn = arms.look(sd, live, arm, taken, to, rollout, pods, now)
+        live.arms, turn = arms.look(sd, live, arm, taken, to, rollout, deployment, pods, now)
         if turn is None:
             return live.arms.next is not None or told != live.arms.told
         if turn.reason is not Reason.ARM_RECOMMENDED:

@@ -117,15 +117,22 @@ def startup_seconds(pods: Iterable[Body]) -> float | None:
     return statistics.median_low(found) if found else None
 
 
-def broken_since(pods: Iterable[Body], at: float) -> str:
-    """Why a pod made since `at` (epoch seconds) does not start, if it cannot; "" while all may."""
+def broken(pods: Iterable[Body], deployment: Body | None) -> str:
+    """Why a pod whose engine has the arguments of the Deployment's template does not start, if it cannot; ""
+    while all may. Creation times do not tell such pods: they are made as soon as the template is written."""
+    wanted = _engine_args(((deployment or {}).get("spec") or {}).get("template") or {})
     for pod in pods:
         trouble = trouble_of(pod)
-        made = _epoch(pod["metadata"].get("creationTimestamp") or "1970-01-01T00:00:00Z")
-        # API servers cut creation times to whole seconds.
-        if trouble is not None and trouble.reason is not Reason.UNSCHEDULABLE and made >= at - 1:
+        if trouble is None or trouble.reason is Reason.UNSCHEDULABLE:
+            continue
+        if _engine_args(pod) == wanted:
             return trouble.message
     return ""
+
+
+def _engine_args(pod: Body) -> list[str] | None:
+    containers = (pod.get("spec") or {}).get("containers") or []
+    return next((c.get("args") for c in containers if c.get("name") == ENGINE_CONTAINER), None)
 
 
 def _epoch(rfc3339: str) -> float:
