@@ -131,7 +131,7 @@ CHANGES = {
 }
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(fields=st.lists(st.sampled_from(sorted(CHANGES)), max_size=4, unique=True), data=st.data())
 def test_python_and_the_api_server_agree_on_any_object(
     api: Api, fields: list[str], data: st.DataObject

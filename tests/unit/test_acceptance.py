@@ -71,7 +71,7 @@ def test_the_papers_example_accepts_10_and_11_ninths(method: str, length: Fracti
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(target=model(), draft=model(), slots=st.integers(0, DEEPEST))
 def test_what_is_emitted_is_distributed_as_the_target_is(
     method: str, target: Conditional, draft: Conditional, slots: int
@@ -83,13 +83,13 @@ def test_what_is_emitted_is_distributed_as_the_target_is(
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(target=model(3), draft=model(3))
 def test_it_is_with_three_tokens_as_well(method: str, target: Conditional, draft: Conditional) -> None:
     assert extended(outcomes(method, target, draft, 2), target, 3) == joint(target, 3, 3)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(target=model(), draft=model(), slots=st.integers(1, DEEPEST))
 def test_block_accepts_no_fewer_at_any_slot(target: Conditional, draft: Conditional, slots: int) -> None:
     standard, block = (survival(method, target, draft, slots) for method in METHODS)
@@ -98,7 +98,7 @@ def test_block_accepts_no_fewer_at_any_slot(target: Conditional, draft: Conditio
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(target=model(), draft=model(), slots=st.integers(1, DEEPEST))
 def test_survival_of_a_slot_is_the_same_for_any_depth(
     method: str, target: Conditional, draft: Conditional, slots: int
@@ -109,13 +109,13 @@ def test_survival_of_a_slot_is_the_same_for_any_depth(
     assert all(a >= b for a, b in pairwise([1, *mean]))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(target=model(), draft=model(one_hot=True), slots=st.integers(1, DEEPEST))
 def test_one_hot_drafts_make_block_worth_nothing(target: Conditional, draft: Conditional, slots: int) -> None:
     assert survival("block", target, draft, slots) == survival("standard", target, draft, slots)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(target=model(one_hot=True), draft=model(), slots=st.integers(1, DEEPEST))
 def test_so_does_a_target_that_samples_nothing(target: Conditional, draft: Conditional, slots: int) -> None:
     """Temperature 0."""
@@ -141,7 +141,7 @@ def test_block_looks_past_a_slot_that_standard_stops_at(method: str, accepted: i
     assert len(emitted) == accepted + 1
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(weights=st.lists(st.floats(0, 1), min_size=1, max_size=5).filter(any), uniform=st.floats(0, 0.999999))
 def test_a_token_without_weight_is_never_picked(weights: list[float], uniform: float) -> None:
     assert weights[pick(weights, uniform)] > 0

@@ -20,7 +20,7 @@ def curve(conditional: list[float]) -> list[float]:
     return list(accumulate(conditional, mul))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(acceptance=shares, outright=shares)
 def test_a_slot_is_two_distributions_that_agree_as_asked(acceptance: Fraction, outright: Fraction) -> None:
     target, draft = slot(acceptance, outright)
@@ -31,7 +31,7 @@ def test_a_slot_is_two_distributions_that_agree_as_asked(acceptance: Fraction, o
     assert (target[2], draft[2]) == (0, outright * (1 - acceptance)) or acceptance == 0
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     conditional=st.lists(st.fractions(Fraction(1, 10), 1, max_denominator=10), min_size=1, max_size=4),
     outright=shares,
@@ -46,7 +46,7 @@ def test_the_grid_agrees_with_enumeration(conditional: list[Fraction], outright:
     assert all(f <= e + 1e-9 for f, e in zip(found, exact, strict=True))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(acceptances)
 def test_block_is_standard_at_the_first_slot_and_no_worse_at_any(conditional: list[float]) -> None:
     standard = curve(conditional)
@@ -56,21 +56,21 @@ def test_block_is_standard_at_the_first_slot_and_no_worse_at_any(conditional: li
     assert all(a >= b for a, b in pairwise([1.0, *block]))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(acceptances)
 def test_standard_is_found_back_from_block(conditional: list[float]) -> None:
     standard = curve(conditional)
     assert standard_survival(block_survival(standard)) == pytest.approx(standard, abs=1e-3)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(acceptances)
 def test_with_outright_disagreement_alone_block_is_worth_nothing(conditional: list[float]) -> None:
     standard = curve(conditional)
     assert block_survival(standard, 1.0) == pytest.approx(standard)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(acceptances, st.floats(0, 0.9))
 def test_the_less_of_it_is_outright_the_more_block_is_worth(
     conditional: list[float], outright: float

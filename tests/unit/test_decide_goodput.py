@@ -49,7 +49,7 @@ def test_log_goodput_is_the_ratio_of_length_and_time() -> None:
     assert found.latency[2, 15] == pytest.approx(0.038 / 2.95, rel=1e-6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.floats(0.0, 1.0), min_size=7, max_size=7),
     st.lists(st.lists(st.floats(1, 100), min_size=2, max_size=2), min_size=4, max_size=4),

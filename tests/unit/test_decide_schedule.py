@@ -111,7 +111,7 @@ scores = st.integers(1, 4).flatmap(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(scores)
 def test_merging_loses_at_most_the_tolerance_where_the_steps_suffice(rows: list[list[float]]) -> None:
     table = np.array(rows)

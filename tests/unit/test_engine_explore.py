@@ -107,7 +107,7 @@ def explored(x: Exploration, pieces: list[tuple[int, bool]]) -> tuple[list[int],
     return counts
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.integers(1, 100),
     st.integers(0, 500),

@@ -60,7 +60,7 @@ def test_where_block_is_in_force_what_is_measured_is_its_own() -> None:
     assert words.block(block).startswith("in force; a model puts its worth at +")
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.floats(0.1, 0.98), min_size=7, max_size=7), st.booleans())
 def test_it_never_loses_and_lies_within_its_bounds(conditional: list[float], block: bool) -> None:
     curve = tuple(float(s) for s in np.cumprod(conditional))

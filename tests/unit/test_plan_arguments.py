@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from specpilot.api.deployment import SpeculativeDeploymentSpec
@@ -151,7 +151,6 @@ def test_the_start_up_schedule_is_whole_and_holds_every_candidate(
     assert rows[0][2] == safe_depth(chosen.speculation)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(["DSpark", "MTP", "NGram"]), st.integers(1, 8), st.booleans())
 def test_each_flag_of_ours_is_one_that_users_may_not_set(method: str, tokens: int, eager: bool) -> None:
     args = ("--enforce-eager",) if eager else ()

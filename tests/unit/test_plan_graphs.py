@@ -68,7 +68,6 @@ def test_steps_with_a_little_prefill_keep_a_piecewise_graph() -> None:
 depth_sets = st.sets(st.sampled_from([1, 2, 3, 4, 5, 7, 9, 11, 15]), min_size=1, max_size=3)
 
 
-@settings(deadline=None)
 @given(depth_sets, st.integers(1, 300), st.sampled_from([256, 512, 1024]))
 def test_planned_sizes_cover_every_batch_below_the_cap(chosen: set[int], seqs: int, cap: int) -> None:
     depths = tuple(sorted({0, *chosen}))
@@ -77,7 +76,6 @@ def test_planned_sizes_cover_every_batch_below_the_cap(chosen: set[int], seqs: i
     assert not lost or graphs.total >= MAX_GRAPHS
 
 
-@settings(deadline=None)
 @given(st.sets(st.integers(0, 16), min_size=1, max_size=12), st.integers(1, 64))
 def test_small_batches_keep_their_graphs_when_there_are_too_many(chosen: set[int], seqs: int) -> None:
     depths = tuple(sorted(chosen))
@@ -88,7 +86,7 @@ def test_small_batches_keep_their_graphs_when_there_are_too_many(chosen: set[int
     assert all(0 < size <= CAP for size in sizes)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(depth_sets, st.sampled_from([(256, 1024), (128, 256), (100, 1000)]))
 def test_one_plan_holds_for_every_limit_the_engine_may_have(
     chosen: set[int], admitted: tuple[int, ...]

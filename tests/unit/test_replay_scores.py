@@ -43,7 +43,7 @@ def test_the_shares_of_fixed_depths_are_those_of_their_true_goodput() -> None:
     assert [p.settle_seconds for p in worst.phases] == [0, None]
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     st.lists(st.tuples(*[st.floats(5, 100)] * 3), min_size=3, max_size=3),
     st.lists(st.floats(0, 1), min_size=3, max_size=3),
