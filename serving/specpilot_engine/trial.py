@@ -12,7 +12,7 @@ the interval of the mean excludes no difference, or after the most pairs. Pure: 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specpilot_engine.protocol import Pairs, Trial
@@ -34,7 +34,10 @@ class Slice:
     requests: int = 0
     emitted: int = 0
     request_seconds: float = 0.0
-    squares: float = 0.0  # of tokens per request and step
+    # Sums over steps, with x tokens per request and y seconds.
+    xx: float = 0.0
+    xy: float = 0.0
+    yy: float = 0.0
 
     @property
     def new(self) -> bool:
@@ -46,7 +49,10 @@ class Slice:
         self.requests += requests
         self.emitted += emitted
         self.request_seconds += requests * seconds
-        self.squares += (emitted / requests) ** 2
+        x = emitted / requests
+        self.xx += x * x
+        self.xy += x * seconds
+        self.yy += seconds * seconds
 
     def comparable(self, other: Slice) -> bool:
         """Whether both hold enough steps, of about as many requests."""
@@ -64,22 +70,41 @@ class Slice:
         steps tell of that variance is added back.
         """
         mean = self.emitted / self.requests
-        variance = max(self.squares / self.steps - mean**2, 0.0) / (self.steps - 1)
+        variance = max(self.xx / self.steps - mean**2, 0.0) / (self.steps - 1)
         return math.log(self.emitted / self.request_seconds) + variance / (2 * mean**2)
+
+    @property
+    def variance(self) -> float:
+        """Of log_rate, as the slice's own steps tell it: the variance of a ratio of two sums."""
+        rate, mean = self.emitted / self.request_seconds, self.emitted / self.requests
+        rest = max(self.xx - 2 * rate * self.xy + rate * rate * self.yy, 0.0)
+        return rest / (self.steps * (self.steps - 1) * mean**2)
 
 
 @dataclass(slots=True)
 class TrialRun:
-    """One trial on one engine. `pairs` are those compared; `tried` counts those that could not be as well."""
+    """One trial on one engine. `tried` counts the pairs that could not be compared as well."""
 
     trial: Trial
     generation: int
-    pairs: Pairs = field(default_factory=Pairs)
+    sums: Pairs = field(default_factory=Pairs)
     tried: int = 0
     running: bool = True
+    _within: float = 0.0  # variance of the pairs as their own steps tell it, summed
     _scheduled: int = 0  # steps of the present slice
     # Those whose pair is not closed, oldest first.
     _slices: list[Slice] = field(default_factory=lambda: [Slice(0)])
+
+    @property
+    def pairs(self) -> Pairs:
+        """Those compared. They differ among each other by what steps within a slice differ by, at the least.
+
+        Five pairs that happen to agree would look like a certainty, and now and then like one of the wrong sign.
+        """
+        sums = self.sums
+        if not sums.count:
+            return sums
+        return replace(sums, squares=max(sums.squares, sums.total**2 / sums.count + self._within))
 
     @property
     def new_runs(self) -> bool:
@@ -93,8 +118,9 @@ class TrialRun:
 
         Steps at which they do not differ pass without being counted.
         """
-        present, wanted = self._slices[-1], self.trial.slice
+        present = self._slices[-1]
         if self.running and differs:
+            wanted = round(self.trial.slice * (self.trial.ratio if present.new else 1))
             least = LEAST_CLEAN if self._scheduled >= PATIENCE * wanted else wanted
             if present.steps >= least or self._scheduled >= LONGEST * wanted:
                 present = Slice(present.number + 1)
@@ -114,8 +140,10 @@ class TrialRun:
         self.tried += 1
         if new.comparable(old):
             gain = new.log_rate - old.log_rate
-            self.pairs += Pairs(1, gain, gain * gain)
-        if (self.pairs.count >= LEAST_PAIRS and self.pairs.clear) or self.tried >= self.trial.pairs:
+            self.sums += Pairs(1, gain, gain * gain)
+            self._within += new.variance + old.variance
+        pairs = self.pairs
+        if (pairs.count >= LEAST_PAIRS and pairs.clear) or self.tried >= self.trial.pairs:
             self.running = False
 
     def as_json(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpilot.decide.proof import Answer, Proof, borne_out, extent, weigh
+from specpilot.decide.proof import Answer, Proof, borne_out, extent, favour, weigh
 from specpilot.estimate import constants as c
 from specpilot.estimate.counters import TrialCount
 from specpilot_engine.protocol import Pairs
@@ -26,8 +26,8 @@ def counts(*ratios: list[float], running: bool = True) -> list[TrialCount]:
 def answers(gain: float, batch: float, seed: int, pairs: int, replicas: int = 1) -> Iterator[Proof]:
     """What is answered after each further pair of every replica, until the last may have no more."""
     rng = np.random.default_rng(seed)
-    steps, _ = extent(batch, gain, 0.02, STEP_NOISE, 1)
-    noise = math.sqrt(2 * (c.LENGTH_NOISE**2 / batch + STEP_NOISE**2) / (steps - 2) + 0.01**2)
+    steps, _ = extent(batch, gain, 1.0, 0.02, STEP_NOISE, 1)
+    noise = math.sqrt(2 * (c.LENGTH_NOISE**2 / batch + STEP_NOISE**2) / steps + 0.01**2)
     ratios = rng.normal(math.log1p(gain), noise, (pairs, replicas))
     for n in range(1, pairs + 1):
         yield weigh(counts(*ratios[:n].T.tolist(), running=n < pairs))
@@ -47,7 +47,7 @@ def test_without_a_difference_hardly_anything_is_kept_however_often_it_is_looked
 
 @pytest.mark.parametrize("batch", [1, 4, 16, 64])
 def test_five_percent_are_told_within_the_pairs_that_they_get(batch: float) -> None:
-    _, pairs = extent(batch, math.log(1.05), 0.01, STEP_NOISE, 1)
+    _, pairs = extent(batch, math.log(1.05), 1.0, 0.01, STEP_NOISE, 1)
     found = [verdict(0.05, batch, seed, pairs).answer for seed in range(30)]
     assert found.count(Answer.KEEP) >= 24
     assert Answer.UNDO not in found
@@ -59,7 +59,7 @@ def test_a_large_difference_takes_few_pairs(gain: float, answer: Answer, batch: 
     for seed in range(10):
         proof = verdict(gain, batch, seed, 500)
         assert proof.answer is answer
-        assert proof.pairs.count <= (100 if abs(gain) < 0.2 else 14)
+        assert proof.pairs.count <= (100 if abs(gain) < 0.2 else 20)
 
 
 def test_the_measured_gain_lies_in_its_interval_and_the_truth_too() -> None:
@@ -92,25 +92,64 @@ def test_it_goes_on_while_an_engine_does_and_nothing_is_clear() -> None:
 @given(
     st.floats(1, 512),
     st.floats(-2, 2),
+    st.floats(1, c.TRIAL_FAVOUR),
     st.floats(0.0005, 2),
     st.floats(0.01, 1),
     st.integers(0, 100),
 )
-def test_a_trial_is_bounded(batch: float, gain: float, seconds: float, noise: float, replicas: int) -> None:
-    steps, pairs = extent(batch, gain, seconds, noise, replicas)
-    assert c.TRIAL_SLICE[0] <= steps <= c.TRIAL_SLICE[1]
+def test_a_trial_is_bounded(
+    batch: float, gain: float, ratio: float, seconds: float, noise: float, replicas: int
+) -> None:
+    steps, pairs = extent(batch, gain, ratio, seconds, noise, replicas)
+    assert c.TRIAL_SLICE[0] <= steps <= c.TRIAL_SLICE[2]
     assert c.TRIAL_PAIRS[0] <= pairs <= c.TRIAL_PAIRS[1]
     long = pairs > c.TRIAL_PAIRS[0]
-    assert not long or (pairs - 1) * 2 * steps * seconds <= c.TRIAL_SECONDS * (1 + 1e-9)
+    assert not long or (pairs - 1) * (1 + ratio) * steps * seconds <= c.TRIAL_SECONDS * (1 + 1e-9)
 
 
 def test_a_large_gain_gets_few_pairs_and_a_fleet_shares_them() -> None:
-    _, few = extent(16, math.log(1.5), 0.02, STEP_NOISE, 1)
-    _, many = extent(16, math.log(1.03), 0.02, STEP_NOISE, 1)
-    _, shared = extent(16, math.log(1.03), 0.02, STEP_NOISE, 8)
+    _, few = extent(16, math.log(1.5), 1.0, 0.02, STEP_NOISE, 1)
+    _, many = extent(16, math.log(1.03), 1.0, 0.02, STEP_NOISE, 1)
+    _, shared = extent(16, math.log(1.03), 1.0, 0.02, STEP_NOISE, 8)
     assert few == 12
     assert many > 300
     assert shared == pytest.approx(many / 8, abs=1)
+
+
+def test_a_large_gain_gets_short_slices_and_a_small_one_those_that_average_out() -> None:
+    slices = [extent(16, math.log1p(gain), 1.0, 0.02, STEP_NOISE, 1)[0] for gain in (1.0, 0.4, 0.03)]
+    assert slices == [4, 4, 8]
+    assert [extent(1, math.log1p(gain), 1.0, 0.02, STEP_NOISE, 1)[0] for gain in (1.0, 0.03)] == [4, 16]
+
+
+@pytest.mark.parametrize(
+    ("gain", "deviation", "ratio"),
+    [
+        (0.0, 0.1, 1.0),
+        (-0.1, 0.05, 1.0),  # never less than the old one
+        (0.05, 0.05, 2.3),  # 84 to 16: the root of 5.3
+        (0.06, 0.05, 2.8),
+        (0.2, 0.01, 3.0),
+        (0.2, 0.0, 3.0),
+    ],
+)
+def test_the_schedule_believed_better_gets_steps_by_the_root_of_its_odds(
+    gain: float, deviation: float, ratio: float
+) -> None:
+    assert favour(gain, deviation) == ratio
+
+
+@given(st.floats(0.0, 0.2), st.floats(0.01, 0.1))
+def test_no_other_division_of_the_steps_costs_less(gain: float, deviation: float) -> None:
+    """Steps for a variance of 1, times the chance that they go to the worse schedule."""
+
+    def cost(ratio: float) -> float:
+        return (1 + 1 / ratio) * (chance + (1 - chance) * ratio)
+
+    chance = 0.5 * math.erfc(-gain / deviation / math.sqrt(2))
+    best = favour(gain, deviation)
+    for other in (1.0, 0.8 * best, 1.2 * best, c.TRIAL_FAVOUR):
+        assert cost(best) <= cost(min(max(other, 1.0), c.TRIAL_FAVOUR)) * 1.002
 
 
 def test_the_sentence_has_the_numbers() -> None:

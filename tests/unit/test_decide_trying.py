@@ -17,7 +17,7 @@ from specpilot.decide.settings import Settings
 from specpilot.decide.tuner import Decision, tune
 from specpilot.estimate.counters import Cell, TrialCount
 from specpilot.estimate.windows import Window
-from specpilot_engine.protocol import Pairs, Schedule, Step, Trial
+from specpilot_engine.protocol import Exploration, Pairs, Schedule, Step, Trial
 
 CODE_16 = Phase(600, 16, CODE)
 SMALL = Schedule(1, (Step(256, 1),))
@@ -126,6 +126,15 @@ def window(batch: int, start: float = 0.0) -> Window:
     return Window(
         "pod-1", start, start + 15, cells, (100.0 * batch,) * 3, (70.0 * batch, 50.0 * batch, 30.0 * batch)
     )
+
+
+def test_after_a_trial_what_explores_is_priced_for_the_schedule_that_stays() -> None:
+    settings, counts = on_trial(Pairs(12, 2.4, 0.49))
+    stale = Exploration(0.005, 7, 0.025, 256)
+    settings = replace(settings, in_force=replace(settings.in_force, exploration=stale))
+    _, decision = tune(Memory(), [window(64)], FIGURE_3.profile(), settings, 1e6, counts)
+    assert decision.reason is Reason.GAIN_CONFIRMED
+    assert decision.exploration.cost > 0.1
 
 
 def test_an_operator_that_comes_back_goes_on_with_the_trial() -> None:

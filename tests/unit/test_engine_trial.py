@@ -3,6 +3,7 @@
 import json
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -33,6 +34,8 @@ def test_the_file_says_it_and_is_read_back():
     assert parse_schedule(SCHEDULE.dump()) == SCHEDULE
     parts = json.loads(SCHEDULE.dump())["optional"]
     assert parts["trial"] == {"against": [[8, 1], [64, 0]], "slice": 6, "pairs": 200}
+    favoured = replace(SCHEDULE, trial=replace(TRIAL, ratio=2.5))
+    assert parse_schedule(favoured.dump()) == favoured
 
 
 def test_without_one_the_file_is_what_it_always_was_and_an_engine_that_knows_none_takes_it():
@@ -51,6 +54,7 @@ def test_without_one_the_file_is_what_it_always_was_and_an_engine_that_knows_non
         (Trial((Step(8, 40),), 6, 9), r"schedule\[0\]\.tokens"),
         (Trial((Step(8, 1),), 1, 9), r"trial\.slice must be a number from 4"),
         (Trial((Step(8, 1),), 6, 0), r"trial\.pairs must be a number from 1"),
+        (Trial((Step(8, 1),), 6, 9, 0.0), r"trial\.ratio must be a number from 0\.1"),
     ],
 )
 def test_a_trial_that_cannot_be_is_refused_by_name(trial, message):
@@ -77,6 +81,12 @@ def arms(run: TrialRun, steps: int, clean: int) -> str:
 def test_each_schedule_has_slices_of_as_many_clean_steps():
     assert arms(TrialRun(TRIAL, 7), 24, 1) == 6 * "n" + 12 * "o" + 6 * "n"
     assert arms(TrialRun(TRIAL, 7), 24, 2) == 11 * "n" + 13 * "o"
+
+
+def test_the_new_schedule_may_have_longer_slices():
+    run = TrialRun(replace(TRIAL, ratio=2.5), 7)
+    assert arms(run, 60, 1) == 15 * "n" + 12 * "o" + 30 * "n" + 3 * "o"
+    assert (run.pairs.count, run.pairs.mean) == (2, 0)
 
 
 def test_where_few_steps_are_clean_a_slice_ends_with_what_it_has():
@@ -122,14 +132,46 @@ def test_slices_that_cannot_be_compared_count_as_tried():
     assert (run.pairs.count, run.tried, run.new_runs) == (0, 10, False)
 
 
-def test_a_drift_does_not_look_like_a_difference():
-    run = TrialRun(Trial(TRIAL.against, 6, 100), 7)
-    for i in range(1300):
+def agreeing(own_noise: float, steps: int = 12) -> TrialRun:
+    """Slices that are all alike, of steps whose times differ."""
+    run = TrialRun(Trial(TRIAL.against, steps, 200), 7)
+    for i in range(12 * steps):
+        of = run.next(True)
+        of.add(8, 16, (0.9 if of.new else 1.0) * (1 + own_noise * (-1) ** i))
+        run.landed(of)
+    return run
+
+
+def test_pairs_that_happen_to_agree_are_no_surer_than_their_own_steps():
+    calm, noisy = agreeing(0.001), agreeing(0.5)
+    assert (calm.running, calm.new_runs, calm.pairs.count) == (False, True, LEAST_PAIRS)
+    assert noisy.running
+    assert noisy.pairs.mean == pytest.approx(-math.log(0.9))
+    # Each slice's mean is known to 0.5 / sqrt(11), a pair to sqrt(2) of that.
+    assert noisy.pairs.error == pytest.approx(0.5 * math.sqrt(2 / 11 / (noisy.pairs.count - 1)), rel=1e-6)
+
+
+def test_the_variance_of_a_slice_is_that_of_its_rate_and_not_of_what_long_steps_emit_more():
+    proportional, noisy = Slice(0), Slice(0)
+    rng = random.Random(1)
+    for _ in range(400):
+        seconds = rng.uniform(0.5, 1.5)
+        proportional.add(10, round(1e6 * seconds), round(1e6 * seconds) / 1e6)
+        noisy.add(10, round(1e6 * rng.gauss(1, 0.2)), 1.0)
+    assert proportional.variance == pytest.approx(0, abs=1e-9)
+    assert noisy.variance == pytest.approx(0.2**2 / 400, rel=0.15)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 3.0])
+def test_a_drift_does_not_look_like_a_difference(ratio):
+    run = TrialRun(Trial(TRIAL.against, 6, 100, ratio), 7)
+    for i in range(2500):
         of = run.next(True)
         if run.running:
-            of.add(8, 800, 1.0 + i / 1000)  # each step slower than the one before
+            of.add(8, 800, 1.0 + i / 5000)  # each step slower than the one before
         run.landed(of)
-    assert abs(run.pairs.mean) < 1e-3
+    assert abs(run.pairs.mean) < 1e-4
+    assert not run.running
     assert not run.new_runs
 
 

@@ -90,20 +90,35 @@ def borne_out(proof: Proof, gain: float, deviation: float) -> bool:
     return z > (c.PROOF_Z if proof.answer is Answer.INCONCLUSIVE else c.PROOF_Z_EARLY)
 
 
-def extent(
-    batch: float, gain: float, step_seconds: float, step_noise: float, replicas: int
-) -> tuple[int, int]:
-    """(steps of a slice, most pairs on each of `replicas`) for a change at about `batch` requests.
+def favour(gain: float, deviation: float) -> float:
+    """How many times as many steps of a trial the new schedule gets.
 
-    `gain` is the log gain predicted, `step_noise` the log deviation of one step's time. A slice holds so many
-    steps that the lengths of single drafts average out; the pairs suffice to tell TRIAL_AIM of the gain from
-    none, as far as TRIAL_SECONDS allow: a large gain is proved or refuted in a few, and what takes
-    longer to tell costs little while it is not told.
+    For a difference that is to be known so and so well, n steps of one and m of the other make a variance of
+    1/n + 1/m, and what they cost in the mean is n times the chance that the first is the worse one, and m times the
+    chance that it is the other. Least are these where n/m is the root of the odds.
     """
-    least, most = c.TRIAL_SLICE
-    steps = min(max(math.ceil(c.TRIAL_REQUESTS / batch), least), most)
-    variance = 2 * ((c.LENGTH_NOISE**2 / batch + step_noise**2) / steps) + c.TRIAL_DRIFT**2
+    chance = 0.5 * math.erfc(-gain / (math.sqrt(2) * max(deviation, 1e-9)))
+    odds = chance / max(1 - chance, 1e-9)
+    return round(min(max(math.sqrt(odds), 1.0), c.TRIAL_FAVOUR), 1)
+
+
+def extent(
+    batch: float, gain: float, ratio: float, step_seconds: float, step_noise: float, replicas: int
+) -> tuple[int, int]:
+    """(steps of a slice of the old schedule, most pairs on each of `replicas`) for a change at about `batch` requests.
+
+    `gain` is the log gain predicted, `ratio` as of `favour`, `step_noise` the log deviation of one step's time. A slice
+    holds so many steps that the lengths of single drafts average out, and fewer where the gain stands out from their
+    noise anyhow; the pairs suffice to tell TRIAL_AIM of the gain from none, as far as TRIAL_SECONDS allow: a large
+    gain is proved or refuted in a few, and what takes longer to tell costs little while it is not told.
+    """
+    least, usual, most = c.TRIAL_SLICE
+    of_step = (1 + 1 / ratio) * (c.LENGTH_NOISE**2 / batch + step_noise**2)
     aim = max(c.TRIAL_AIM * abs(gain), c.TRIAL_LEAST_AIM)
+    enough = math.ceil(of_step * (c.TRIAL_SLICE_Z / aim) ** 2)
+    steps = max(min(enough, max(math.ceil(c.TRIAL_REQUESTS / batch), usual), most), least)
+    variance = of_step / steps + c.TRIAL_DRIFT**2
     fewest, many = c.TRIAL_PAIRS
-    wanted = min(c.TRIAL_Z**2 * variance / aim**2, many, c.TRIAL_SECONDS / (2 * steps * step_seconds))
+    pair_seconds = (1 + ratio) * steps * step_seconds
+    wanted = min(c.TRIAL_Z**2 * variance / aim**2, many, c.TRIAL_SECONDS / pair_seconds)
     return steps, max(math.ceil(wanted / max(replicas, 1)), fewest)

@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpilot.api.vocabulary import Reason
+from specpilot.decide import exploration as exploring
 from specpilot.decide import undone
 from specpilot.decide.decision import Decision
 from specpilot.decide.goodput import Landscape
 from specpilot.decide.memory import Memory, Tried
-from specpilot.decide.proof import Answer, Measured, borne_out, extent, weigh
+from specpilot.decide.proof import Answer, borne_out, extent, favour, weigh
 from specpilot.decide.schedule import depth_indices
 from specpilot.decide.settings import Settings
-from specpilot.decide.verdict import depths_named
+from specpilot.decide.verdict import depths_named, shifted_lately
 from specpilot.estimate import constants as c
 from specpilot.estimate.counters import TrialCount
 from specpilot.estimate.windows import Window
@@ -60,8 +61,9 @@ def begin(
     at = min(round(batch), len(share)) - 1
     seconds = float(np.exp(land.log_seconds[[old[at], new[at]], at]).mean())
     noise = c.STEP_NOISE * math.sqrt(land.noise)
-    steps, pairs = extent(batch, gain / float(share.sum()), seconds, noise, replicas)
-    return Trial(settings.in_force.steps, steps, pairs)
+    ratio = favour(*_believed(land, old, new, weights))
+    steps, pairs = extent(batch, gain / float(share.sum()), ratio, seconds, noise, replicas)
+    return Trial(settings.in_force.steps, steps, pairs, ratio)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +106,25 @@ def follow(
     )
     memory = replace(memory, trial=tried)
     predicted = None if tried.predicted is None else math.expm1(tried.predicted)
+
+    def settled(reason: Reason, message: str, chosen: Indices) -> Decision:
+        """`chosen` without a trial. What explored before, and at which cost, was another schedule's."""
+        x = exploring.explore(
+            land,
+            chosen,
+            weights,
+            settings.exploration_price,
+            settings.needed,
+            shifted_lately(memory, settings, now),
+            settings.in_force.exploration,
+        )
+        steps = settings.in_force.steps if chosen is new else trial.against
+        moved = chosen is not new
+        text = f"{what}: {message}"
+        return Decision(True, steps, x, reason, text, predicted, moved, settled=True)
+
     if proof.answer is Answer.KEEP or borne_out(proof, *_believed(land, old, new, weights)):
-        kept = _settled(settings, Reason.GAIN_CONFIRMED, f"{what}: {proof.measured}", predicted)
+        kept = settled(Reason.GAIN_CONFIRMED, str(proof.measured), new)
         return Progress(memory, replace(kept, measured=proof.measured))
     away = _away(windows, old, new)
     # A replica without traffic goes on for ever, one that hardly has any for hours.
@@ -113,13 +132,17 @@ def follow(
     spent = proof.answer is Answer.INCONCLUSIVE or (stalled and proof.pairs.count >= c.TRIAL_ENOUGH)
     if proof.answer is Answer.UNDO or (spent and not away):
         memory = undone.remember(memory, land, old, new, weights, now)
-        return Progress(memory, _back(settings, proof.answer, proof.measured, what, predicted))
+        reason, why = Reason.GAIN_INCONCLUSIVE, "not told from none, so undone"
+        if proof.answer is Answer.UNDO:
+            reason, why = Reason.CHANGE_UNDONE, "undone"
+        back = settled(reason, f"{proof.measured}, {why}", old)
+        return Progress(memory, replace(back, measured=proof.measured))
     if away or stalled or proof.answer is Answer.UNMEASURED:
         reason, why = Reason.GAIN_INCONCLUSIVE, "too few steps could be compared"
         if away:
             reason, why = Reason.LOAD_SHIFT, "the load at which the two differ is gone"
-        text = f"{what}: {why}, so it is kept as estimated, unproved"
-        return Progress(memory, released=True, given_up=_settled(settings, reason, text, predicted))
+        text = f"{why}, so it is kept as estimated, unproved"
+        return Progress(memory, released=True, given_up=settled(reason, text, new))
     return Progress(memory, released=memory.shifted_at == now)
 
 
@@ -130,22 +153,6 @@ def _believed(land: Landscape, old: Indices, new: Indices, weights: Floats) -> t
     batches = np.arange(len(old))
     gain = float((land.log_goodput[new, batches] - land.log_goodput[old, batches]) @ share)
     return gain, land.total_deviation(new, old, share)
-
-
-def _settled(settings: Settings, reason: Reason, message: str, predicted: float | None) -> Decision:
-    """The schedule in force, without its trial."""
-    now = settings.in_force
-    return Decision(True, now.steps, now.exploration, reason, message, predicted, settled=True)
-
-
-def _back(
-    settings: Settings, answer: Answer, measured: Measured | None, what: str, predicted: float | None
-) -> Decision:
-    assert settings.in_force.trial is not None
-    reason = Reason.CHANGE_UNDONE if answer is Answer.UNDO else Reason.GAIN_INCONCLUSIVE
-    why = "undone" if answer is Answer.UNDO else "not told from none, so undone"
-    decision = _settled(settings, reason, f"{what}: {measured}, {why}", predicted)
-    return replace(decision, steps=settings.in_force.trial.against, steps_changed=True, measured=measured)
 
 
 def _away(windows: Sequence[Window], old: Indices, new: Indices) -> bool:

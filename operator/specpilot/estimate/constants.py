@@ -92,7 +92,11 @@ EXPLORATION_EDGE = 4.0  # explore at batches where a step costs at most so many 
 
 # Trials
 TRIAL_REQUESTS = 64.0  # requests times steps of a slice
-TRIAL_SLICE = (8, 16)  # steps of a slice
+TRIAL_SLICE = (4, 8, 16)  # steps of a slice of the old schedule: where the gain is large, and otherwise
+TRIAL_SLICE_Z = (
+    0.7  # deviations of one pair that make the aim: more steps tell nothing that more pairs do not
+)
+TRIAL_FAVOUR = 3.0  # times as many steps of the new schedule, at most
 TRIAL_AIM = 0.5  # of the predicted gain is to be told from none
 TRIAL_LEAST_AIM = 0.01  # log; less takes longer than it is worth
 TRIAL_Z = 5.0  # deviations of the mean at which that is likely: the interval has 3.3 at 100 pairs

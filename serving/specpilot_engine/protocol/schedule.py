@@ -44,14 +44,15 @@ class Exploration:
 class Trial:
     """The schedule before, with which the new one alternates until their goodput is told apart.
 
-    Where the two differ, slices of `slice` clean steps come in pairs, one of each schedule, and at most
-    `pairs` pairs are tried; after that, or as soon as it is clear which is better, the engine goes on with
-    the winner, the one before if none is.
+    Where the two differ, slices come in pairs, one of each schedule: `slice` clean steps of the one before,
+    `ratio` times as many of the new one. At most `pairs` pairs are tried; after that, or as soon as it is
+    clear which is better, the engine goes on with the winner, the one before if none is.
     """
 
     against: tuple[Step, ...]
     slice: int
     pairs: int
+    ratio: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,8 @@ class Schedule:
         if self.trial is not None:
             against = [[s.up_to, s.tokens] for s in self.trial.against]
             parts["trial"] = {"against": against, "slice": self.trial.slice, "pairs": self.trial.pairs}
+            if self.trial.ratio != 1:
+                parts["trial"]["ratio"] = self.trial.ratio
         return parts
 
     @property
@@ -187,6 +190,7 @@ def _trial(doc: Any, max_tokens: int) -> Trial:
         against,
         int(_number(doc, "slice", 0, 4, 1e6, "trial")),
         int(_number(doc, "pairs", 0, 1, 1e6, "trial")),
+        _number(doc, "ratio", 1.0, 0.1, 100.0, "trial"),
     )
 
 
