@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import subprocess
 import sys
@@ -123,12 +125,29 @@ def test_the_rules_of_the_spec_are_those_of_the_explanation() -> None:
     assert [it.may_run(row) for row in it.at(256)] == [True, True, False, False]
 
 
+def naming(**cluster: str) -> str:
+    """A kubeconfig of one cluster."""
+    return json.dumps(
+        {
+            "current-context": "x",
+            "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+            "clusters": [{"name": "x", "cluster": {"server": "https://127.0.0.1:9", **cluster}}],
+            "users": [{"name": "x", "user": {}}],
+        }
+    )
+
+
 @pytest.mark.parametrize(
     ("kubeconfig", "said"),
     [
         (None, "{path} does not exist): set KUBECONFIG"),
         ("a: [b", "{path} is no kubeconfig): correct it"),
         ("words", "{path} is no kubeconfig): correct it"),
+        (naming(server="127.0.0.1:6443"), "{path} names the server 127.0.0.1:6443, which is no URL): let"),
+        (
+            naming(**{"certificate-authority-data": base64.b64encode(b"none").decode()}),
+            "the certificates that {path} names cannot be read: ",
+        ),
     ],
 )
 def test_without_a_cluster_there_is_our_sentence_alone(

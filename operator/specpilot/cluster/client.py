@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -38,7 +39,7 @@ class Cluster:
     async def connect(cls, kubeconfig: str | None = None) -> Self:
         """From a kubeconfig, or from the pod's service account, or from the user's default kubeconfig."""
         configuration = kube.Configuration()
-        where = kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION
+        where = kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION or "~/.kube/config"
         try:
             if kubeconfig is None:
                 try:
@@ -52,7 +53,18 @@ class Cluster:
                     f"No cluster to talk to ({where} does not exist): set KUBECONFIG, or run in a pod with a"
                     " service account."
                 )
-            await kube_config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+            await kube_config.load_kube_config(config_file=where, client_configuration=configuration)
+            if not (configuration.host or "").startswith(("http://", "https://")):
+                raise ClusterError(
+                    f"No cluster to talk to ({where} names the server {configuration.host}, which is no URL):"
+                    " let it begin with https://."
+                )
+            return cls(kube.ApiClient(configuration))
+        except ssl.SSLError as e:
+            raise ClusterError(
+                f"No cluster to talk to (the certificates that {where} names cannot be read: {e.reason or e}):"
+                " correct them."
+            ) from None
         except (kube_config.ConfigException, OSError) as e:
             raise ClusterError(
                 f"No cluster to talk to ({e}): run in a pod with a service account, or set KUBECONFIG."
@@ -60,7 +72,6 @@ class Cluster:
         # What the library makes of a file that is YAML but no kubeconfig, or not even YAML.
         except (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError):
             raise ClusterError(f"No cluster to talk to ({where} is no kubeconfig): correct it.") from None
-        return cls(kube.ApiClient(configuration))
 
     async def aclose(self) -> None:
         await self._api.close()
