@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
 
 LEADING = "specpilot_operator_leading"
-SHORT = {"duration": "8s", "renewDeadline": "6s", "retryPeriod": "500ms"}
+SHORT = {"duration": "15s", "renewDeadline": "12s", "retryPeriod": "500ms"}
+LONG = {**SHORT, "duration": "300s", "renewDeadline": "200s"}
 
 
 @pytest.fixture
@@ -25,12 +27,15 @@ def identity(cluster: Cluster) -> Iterator[Identity]:
 
 
 @pytest.fixture
-def operators(identity: Identity, tmp_path: Path) -> Iterator[list[OperatorProcess]]:
-    """Two of one installation, one of which leads."""
+def operators(
+    request: pytest.FixtureRequest, identity: Identity, tmp_path: Path
+) -> Iterator[list[OperatorProcess]]:
+    """Two of one installation, one of which leads; the Lease is SHORT unless a parameter says otherwise."""
+    lease = getattr(request, "param", SHORT)
     made = []
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
-        made.append(OperatorProcess(identity, tmp_path / name, identity=name, lease=SHORT))
+        made.append(OperatorProcess(identity, tmp_path / name, identity=name, lease=lease))
     for operator in made:
         operator.start()
     eventually(lambda: sum(o.metric(LEADING) for o in made) == 1, 20, "one leads")
@@ -68,12 +73,13 @@ def test_one_leads_and_the_other_takes_over_without_touching_anything(
         assert flash.versions() == before
 
 
+@pytest.mark.parametrize("operators", [LONG], indirect=True, ids=["long lease"])
 def test_a_leader_that_ends_gives_the_lease_back(
     identity: Identity, operators: list[OperatorProcess]
 ) -> None:
     leader, standby = operators
     assert leader.stop() == 0
-    eventually(lambda: standby.metric(LEADING) == 1, 3, "the standby need not wait for the expiry")
+    eventually(lambda: standby.metric(LEADING) == 1, 10, "the standby need not wait for the expiry")
     assert standby.stop() == 0
     assert holder(identity) == ""
 
@@ -85,11 +91,13 @@ def test_a_leader_that_lost_its_lease_stops_working_and_ends(identity: Identity,
         eventually(lambda: operator.metric(LEADING) == 1, 20, "it leads")
         # Somebody else holds it, and renews: as seen after a partition.
         where = ("--namespace", identity.namespace, "--type=merge")
-        for turn in range(40):
-            patch = f'{{"spec": {{"holderIdentity": "other", "renewTime": "2030-01-01T00:00:{turn:02}.000000Z"}}}}'
+        for turn in range(300):
+            renewed = f"2030-01-01T00:{turn // 60:02}:{turn % 60:02}.000000Z"
+            patch = f'{{"spec": {{"holderIdentity": "other", "renewTime": "{renewed}"}}}}'
             identity.cluster.kubectl("patch", "lease", "specpilot", *where, "--patch", patch)
             if not operator.alive():
                 break
+            time.sleep(0.5)
         assert operator.ended() == 1
         assert any("could not be renewed" in str(line) for line in operator.logged())
     finally:
