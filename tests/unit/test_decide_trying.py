@@ -119,9 +119,9 @@ def on_trial(pairs: Pairs, running: bool = True) -> tuple[Settings, list[TrialCo
     return settings, [TrialCount(9, pairs, running)]
 
 
-def window(batch: int, start: float = 0.0) -> Window:
+def window(batch: int, start: float = 0.0, depths: tuple[int, ...] = (1, 3)) -> Window:
     cells = {
-        (k, batch): Cell(100, 100 * FIGURE_3.seconds(k, batch), 100 * batch, 250 * batch) for k in (1, 3)
+        (k, batch): Cell(100, 100 * FIGURE_3.seconds(k, batch), 100 * batch, 250 * batch) for k in depths
     }
     return Window(
         "pod-1", start, start + 15, cells, (100.0 * batch,) * 3, (70.0 * batch, 50.0 * batch, 30.0 * batch)
@@ -178,6 +178,25 @@ def test_when_the_load_of_a_trial_is_gone_the_change_stays_unproved() -> None:
     assert (decision.change, decision.settled, decision.reason) == (True, True, Reason.LOAD_SHIFT)
     assert decision.steps == schedule.steps
     assert "kept as estimated, unproved" in decision.message
+
+
+def test_a_load_that_moved_need_not_wait_for_the_trial() -> None:
+    """Both depths that alternate are wrong for the many requests that came meanwhile."""
+    deep, counts = (Step(256, 7),), [TrialCount(9, Pairs(2, 0.4, 0.08), True)]
+    before = replace(on_trial(Pairs())[0], in_force=Schedule(8, (Step(256, 5),)))
+    during = replace(before, in_force=Schedule(9, deep, trial=Trial((Step(256, 5),), 8, 60)))
+    profile, memory, now = FIGURE_3.profile(), Memory(), 1e6
+    for settings in (before, before, during, during):
+        memory, decision = tune(memory, [window(1, depths=(5, 7))], profile, settings, now, counts)
+        now += 15
+    assert decision.reason is Reason.VERIFYING
+    for _ in range(3):
+        memory, decision = tune(memory, [window(256, depths=(5, 7))], profile, during, now, counts)
+        now += 15
+        if decision.change:
+            break
+    assert (decision.reason, decision.settled) == (Reason.LOAD_SHIFT, True)
+    assert Schedule(0, decision.steps).tokens_at(256) < 5
 
 
 @pytest.mark.parametrize("counts", [[], [TrialCount(9, Pairs(2, 0.1, 0.01), False)]])

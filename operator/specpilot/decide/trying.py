@@ -143,7 +143,8 @@ def follow(
             reason, why = Reason.LOAD_SHIFT, "the load at which the two differ is gone"
         text = f"{why}, so it is kept as estimated, unproved"
         return Progress(memory, released=True, given_up=settled(reason, text, new))
-    return Progress(memory, released=memory.shifted_at == now)
+    another_load = memory.load_then.moved(memory.load) >= c.LOAD_SHIFT
+    return Progress(memory, released=another_load or memory.shifted_at == now)
 
 
 def _believed(land: Landscape, old: Indices, new: Indices, weights: Floats) -> tuple[float, float]:
