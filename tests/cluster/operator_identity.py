@@ -76,9 +76,8 @@ class Identity:
         """CRDs, namespaces and rights."""
         crds = [yaml.safe_load(path.read_text()) for path in sorted((PROJECT / "crds").glob("*.yaml"))]
         self.cluster.apply(*crds)
-        for crd in crds:
-            established = ("--for=condition=Established", f"crd/{crd['metadata']['name']}", "--timeout=30s")
-            self.cluster.kubectl("wait", *established)
+        names = [f"crd/{crd['metadata']['name']}" for crd in crds]
+        self.cluster.kubectl("wait", "--for=condition=Established", *names, "--timeout=90s")
         who = {"name": "specpilot", "namespace": self.namespace}
         self.cluster.apply(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}},

@@ -7,7 +7,7 @@ import random
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,8 @@ from tests.setup import models, vllm
 from specpilot_engine import protocol
 from specpilot_engine.protocol import Schedule
 
-ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 MAX_TOKENS, MAX_SEQS, MAX_LEN = 5, 16, 2048
 LABELS = ("engine=0", "model_name=m")
 GENERATED = ("vllm:generation_tokens_total", *LABELS)
@@ -121,11 +122,11 @@ def serving(
     path: str = "serving",
     shape: models.Shape = SMALL,
     sequences: int = MAX_SEQS,
-    environment: Mapping[str, str] | None = None,
+    light: bool = False,
 ) -> Iterator[Server]:
     """vLLM with `--scheduler-cls scheduler` ("": vLLM's own), its depth schedule 5 at every batch.
 
-    At most `sequences` requests run at once.
+    At most `sequences` requests run at once. `light`: see LIGHT and light_server.py.
     """
     installed, tiny = vllm.provide(), models.provide(shape)
     port, own = free_port(), free_port()
@@ -135,14 +136,15 @@ def serving(
         "num_speculative_tokens": MAX_TOKENS,
         "num_speculative_tokens_per_batch_size": [[1, sequences, MAX_TOKENS]],
     }
-    command = [str(installed.python), "-m", "vllm.entrypoints.openai.api_server"]
+    program = [str(HERE / "light_server.py")] if light else ["-m", "vllm.entrypoints.openai.api_server"]
+    command = [str(installed.python), *program]
     command += ["--model", str(tiny.target), "--served-model-name", "m", "--dtype", "bfloat16"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--enforce-eager", "--no-enable-prefix-caching"]
     command += ["--max-model-len", str(MAX_LEN), "--max-num-seqs", str(sequences)]
     command += ["--speculative-config", json.dumps(speculative)]
     if scheduler:
         command += ["--scheduler-cls", scheduler]
-    env = {**os.environ, **vllm.ENVIRONMENT, **(environment or {}), "PYTHONPATH": path}
+    env = {**os.environ, **vllm.ENVIRONMENT, **(LIGHT if light else {}), "PYTHONPATH": path}
     env |= {
         protocol.ENV_PORT: str(own),
         protocol.ENV_SCHEDULE_FILE: str(folder / "schedule.json"),

@@ -14,7 +14,6 @@ import pytest
 from tests.engine.server import (
     GENERATED,
     LABELS,
-    LIGHT,
     MAX_SEQS,
     MAX_TOKENS,
     PATIENCE,
@@ -39,7 +38,7 @@ LONG = 120  # tokens of a completion that is compared
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("live")
-    with serving(folder, "specpilot_engine.scheduler.factory", environment=LIGHT) as server:
+    with serving(folder, "specpilot_engine.scheduler.factory", light=True) as server:
         yield server
 
 

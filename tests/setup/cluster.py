@@ -59,11 +59,8 @@ class Cluster:
 
     def get(self, kind: str, name: str = "", namespace: str | None = None, selector: str = "") -> Any:
         """One object, None where it is not there; without `name` all of a namespace, or of "*", all of them."""
-        if self._reader is None:
-            self._reader = Reader(self.kubeconfig)
-        return (
-            self._reader.one(kind, name, namespace) if name else self._reader.all(kind, namespace, selector)
-        )
+        reader = self._connected()
+        return reader.one(kind, name, namespace) if name else reader.all(kind, namespace, selector)
 
     def load(self, archive: Path) -> None:
         """Bring an image archive into the node, once in the cluster's life."""
@@ -77,10 +74,12 @@ class Cluster:
 
     def remove_namespace(self, name: str) -> None:
         """Delete a namespace with all that is in it: its pods end at once, the rest in a few seconds."""
-        self.kubectl("delete", "namespace", name, "--wait=false", "--ignore-not-found")
-        self.kubectl(
-            "delete", "pods", "--all", "--namespace", name, "--grace-period=0", "--force", check=False
-        )
+        self._connected().remove_namespace(name)
+
+    def _connected(self) -> Reader:
+        if self._reader is None:
+            self._reader = Reader(self.kubeconfig)
+        return self._reader
 
 
 def prepare() -> None:

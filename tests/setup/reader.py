@@ -1,4 +1,4 @@
-"""Reads from an API server, over one connection: a kubectl for each look would keep a small machine busy."""
+"""Looks at an API server, and removes, over one connection: kubectl each time would keep a small machine busy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from kubernetes import client, config
 
 Body = dict[str, Any]
-OK, NOT_FOUND = 200, 404
+DONE, NOT_FOUND, CONFLICT = (200, 202), 404, 409
 
 
 class Reader:
@@ -37,6 +37,12 @@ class Reader:
             found += [{**item, **body} for body in answer["items"]]
         return found
 
+    def remove_namespace(self, name: str) -> None:
+        """Have it removed, its pods at once; nothing where it is not there."""
+        path = f"/api/v1/namespaces/{name}"
+        self._ask(path, "DELETE")
+        self._ask(f"{path}/pods?gracePeriodSeconds=0", "DELETE")
+
     def _path(self, kind: str, namespace: str | None) -> str:
         if kind not in self._places:
             self._discover()  # definitions may have come since
@@ -58,13 +64,13 @@ class Reader:
                     for name in names:
                         self._places.setdefault(name, (prefix, plural, resource["namespaced"]))
 
-    def _ask(self, path: str) -> Body | None:
+    def _ask(self, path: str, verb: str = "GET") -> Body | None:
         address = self._api.configuration.host + path
         headers = {"Accept": "application/json"}
         self._api.update_params_for_auth(headers, [], ["BearerToken"], None, None, None)
-        answer = self._api.call_api("GET", address, headers, _request_timeout=30)
+        answer = self._api.call_api(verb, address, headers, _request_timeout=30)
         text = answer.read()
-        if answer.status == NOT_FOUND:
-            return None
-        assert answer.status == OK, f"{path}: {answer.status} {text!r}"
+        if answer.status == NOT_FOUND or (verb == "DELETE" and answer.status == CONFLICT):
+            return None  # what is being removed cannot be removed again
+        assert answer.status in DONE, f"{path}: {answer.status} {text!r}"
         return dict(json.loads(text))
