@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from specpilot.decide.arms_memory import ArmMemory, Going
 from specpilot.decide.memory import Memory
 from specpilot.estimate.counters import Cell, Counters
 from specpilot.metrics.scrape import StateAnswer
+from specpilot.plan.revision import spec_hash
 from specpilot_engine.protocol import Schedule, Step
 
 SCHEDULED = Schedule(4, (Step(16, 7), Step(64, 1)))
@@ -132,7 +134,9 @@ def test_tuned_says_what_becomes_of_an_arm() -> None:
 
 def test_status_speaks_of_arms_only_where_there_is_something_to_say() -> None:
     assert arms.arm_status(sd(), ArmMemory(), SCHEDULE) is None
-    told = arms.arm_status(sd(), ArmMemory(told=NONE, reason=Reason.ARM_RECOMMENDED, why="w"), SCHEDULE)
+    better = ArmMemory(told=NONE, reason=Reason.ARM_RECOMMENDED, why="w")
+    assert arms.arm_status(sd(), replace(better, spec="of another spec"), SCHEDULE) is None
+    told = arms.arm_status(sd(), replace(better, spec=spec_hash(sd())), SCHEDULE)
     assert told is not None
     assert told.to_json() == {
         "inForce": "schedule",

@@ -12,6 +12,7 @@ from tests.unit.arms_world import ADAPTIVE, DWELL, STARTUP, STATIC_3, World
 
 from specpilot.decide import arms_constants as a
 from specpilot.decide.arm import NONE, SCHEDULE, Arm, Kind, parse
+from specpilot.decide.arms import Situation, decide
 from specpilot.decide.arms_memory import ArmMemory, Barred, Going, Seen
 from specpilot.decide.arms_worth import prior
 from specpilot.estimate.load import LoadMemory
@@ -60,6 +61,22 @@ def test_pods_that_do_not_start_go_back_at_once_and_for_good() -> None:
     assert world.history == [NONE, SCHEDULE]
     assert "it keeps failing" in world.arms.why
     assert world.turns[1][0] - world.turns[0][0] <= 60
+
+
+def test_a_rollout_that_moves_is_waited_for_and_one_that_stands_still_is_not() -> None:
+    """Ten pods of which each takes long: what counts is when the last one became ready."""
+    facts = Situation("a", NONE, (SCHEDULE, NONE), True, True, 0.03, DWELL, complete=False)
+    memory = ArmMemory("a", SCHEDULE, next=(NONE, 0.1), startup=STARTUP)
+    limit = a.START_FACTOR * STARTUP + a.START_MARGIN
+    now = 1e6
+    for ready in range(10):
+        memory, turn = decide(memory, replace(facts, ready=ready), None, [], now)
+        assert turn is None
+        now += 0.9 * limit
+    memory, turn = decide(memory, replace(facts, ready=9), None, [], now + 0.2 * limit)
+    assert turn is not None
+    assert turn.reason == "ArmFailed"
+    assert (memory.next, memory.back) == ((SCHEDULE, 0.0), True)
 
 
 def test_another_spec_may_try_everything_again() -> None:

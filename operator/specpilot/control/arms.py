@@ -89,7 +89,8 @@ def look(
         needed=math.log1p(tuning.minimum_gain),
         dwell=seconds(tuning.dwell),
         startup=startup_seconds(pods),
-        complete=rollout.complete and rollout.ready >= rollout.wanted > 0,
+        complete=rollout.complete and rollout.ready >= rollout.wanted,
+        ready=rollout.ready,
         broken=broken(pods, deployment),
         settled=to.in_force.trial is None and choice is not None and not choice.active,
         refused=live.refused.trouble.message if live.refused else "",
@@ -151,6 +152,8 @@ def decision(turn: Turn, now: str) -> api.LastDecision:
 def arm_status(sd: SpeculativeDeployment, memory: ArmMemory, arm: Arm) -> api.ArmStatus | None:
     """None where a schedule is in force and there is nothing to say of other arms."""
     base = base_arm(sd.spec)
+    if memory.spec != spec_hash(sd):
+        memory = ArmMemory()  # of another spec, and not looked at since
     if base.kind is Kind.ADAPTIVE:
         text = "spec.speculation.verification.adaptive is Always"
         return api.ArmStatus(in_force=str(arm), reason=Reason.ARM_FIXED, message=text)

@@ -47,6 +47,7 @@ class Live:
     arms: ArmMemory = field(default_factory=ArmMemory)
     arms_kept: tuple[object, ...] = ArmMemory().decided
     arms_due: float = 0.0  # monotonic
+    arms_spoke: bool = False  # the word on Tuned is theirs
     choice: Choice | None = None
     identity: Identity | None = None
     devices_free: bool = False  # one more pod would have found its devices when the plan was first made

@@ -151,7 +151,9 @@ class Retuner:
             drafted = arms.fixed_schedule(arm, due.schedule)
             live.speculation, live.undrafted = drafting(live, taken, drafted, counters if tuned else {})
         turn = await self._arms(due, arm, taken, to, rollout, deployment, pods)
-        live.tuning = tuning(mode, taken, live.tuning) if tuned else arms.finding(sd, live.arms, arm, mixed)
+        last = Finding(Reason.WAITING_FOR_EVIDENCE) if live.arms_spoke else live.tuning
+        live.tuning = tuning(mode, taken, last) if tuned else arms.finding(sd, live.arms, arm, mixed)
+        live.arms_spoke = not tuned
         if tuned and mode == "Apply" and taken.schedule is None:
             taken = from_profile(taken, live.choice, to)
         if taken.schedule is not None:

@@ -24,7 +24,7 @@ class Situation:
     """Facts of one tick. `allowed`: arms that the engines can run; `restart`: whether the user lets the
     operator restart them; `tell`: whether a better arm is to be recommended otherwise. `startup`: seconds
     from a pod's start until it serves, None where no pod tells. `complete`: every pod runs the arm in force
-    and serves; `broken`: why a pod made since the last change of arm does not start. `settled`: nothing
+    and serves, `ready`: so many do; `broken`: why a pod made since the last change of arm does not start. `settled`: nothing
     else is under way (a trial of depths, a measurement of step times)."""
 
     spec: str
@@ -36,6 +36,7 @@ class Situation:
     dwell: float
     startup: float | None = None
     complete: bool = True
+    ready: int = 0
     broken: str = ""
     settled: bool = True
     refused: str = ""  # why the API server does not take the plan with `next` in it
@@ -57,6 +58,8 @@ def decide(
     """`memory.next` is where engines are to be restarted to, until it is in force. `view` is None while
     nothing is known of the traffic."""
     memory = _noted(memory, facts, now)
+    if facts.startup is not None and memory.going is None:
+        memory = replace(memory, startup=facts.startup)
     if memory.next is not None and facts.refused and not memory.back:
         return _given_up(memory, facts)
     if memory.going is not None and not memory.going.ready_at:
@@ -106,8 +109,12 @@ def _noted(memory: ArmMemory, facts: Situation, now: float) -> ArmMemory:
 def _rolling(memory: ArmMemory, facts: Situation, now: float) -> tuple[ArmMemory, Turn | None]:
     going = memory.going
     assert going is not None
-    limit = a.START_FACTOR * (facts.startup or 0.0) + a.START_MARGIN
-    why = facts.broken or (f"they were not ready within {limit:.0f} s" if now - going.at > limit else "")
+    if facts.ready > going.ready:
+        going = replace(going, ready=facts.ready, moved_at=now)
+        memory = replace(memory, going=going)
+    limit = a.START_FACTOR * memory.startup + a.START_MARGIN if memory.startup else a.START_UNKNOWN
+    late = now - max(going.at, going.moved_at) > limit
+    why = facts.broken or (f"none became ready within {limit:.0f} s" if late else "")
     if facts.complete and not facts.broken:
         return replace(memory, going=replace(going, ready_at=now)), None
     if not why:
@@ -142,7 +149,7 @@ def _probation(memory: ArmMemory, facts: Situation, view: View) -> tuple[ArmMemo
     if not over and not clear:
         return memory, None
     numbers = f"{math.expm1(mean):+.1%} ± {_percent(deviation)} goodput against {going.before.words}"
-    loses = -mean * a.HORIZON > (facts.startup or 0.0)
+    loses = -mean * a.HORIZON > memory.startup
     if loses and facts.restart:
         barred = Barred(arm, view.load, view.length)
         text = f"{arm.words} measured {numbers}: back to it"

@@ -33,4 +33,5 @@ STALE_HALF_LIFE = 24 * 3600.0  # the same while another arm is in force
 FLOOR = 0.01  # deviation below which nothing measured in another hour is trusted
 BARRED_LENGTH = 0.1  # log change of accepted length after which an undone arm may be tried again
 BARRED_LOAD = 0.5  # share of time at other batch sizes, the same
-START_FACTOR, START_MARGIN = 5.0, 600.0  # measured start-up times, and seconds, until pods must be ready
+START_FACTOR, START_MARGIN = 5.0, 600.0  # start-up times, and seconds, in which one more pod must be ready
+START_UNKNOWN = 7800.0  # the same where no pod has told how long it takes

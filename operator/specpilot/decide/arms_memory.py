@@ -26,8 +26,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """A change of arm under way, and then on probation. `ready_at` 0 while pods are still replaced;
-    `lasted` seconds with traffic and `windows` count from there, and a restart forgets both."""
+    """A change of arm under way, and then on probation. `ready_at` 0 while pods are still replaced: `ready` of
+    them serve, and did since `moved_at`; `lasted` seconds with traffic and `windows` count from there. A
+    restart forgets these four."""
 
     before: Arm
     at: float
@@ -35,6 +36,8 @@ class Going:
     ready_at: float = 0.0
     lasted: float = 0.0
     windows: float = 0.0
+    ready: int = 0
+    moved_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,8 @@ class Barred:
 @dataclass(frozen=True, slots=True)
 class ArmMemory:
     """Of one spec (its hash). `since`: when `in_force` was first seen; `next`: where to restart to, with the
-    log gain predicted, until it is in force; `back`: that this is a return; `told`: what is recommended."""
+    log gain predicted, until it is in force; `back`: that this is a return; `told`: what is recommended;
+    `startup`: seconds that pods took to start when that was last seen."""
 
     spec: str = ""
     in_force: Arm = SCHEDULE
@@ -63,6 +67,7 @@ class ArmMemory:
     told: Arm | None = None
     why: str = ""
     reason: str = ""
+    startup: float = 0.0
     seen: Mapping[Arm, Mapping[int, Seen]] = field(default_factory=dict)
 
     @property
@@ -75,7 +80,7 @@ class ArmMemory:
     @property
     def empty(self) -> bool:
         """Whether there is nothing that a fresh start would not find out by itself."""
-        return replace(self, spec="", since=0.0, seen={}) == ArmMemory()
+        return replace(self, spec="", since=0.0, startup=0.0, seen={}) == ArmMemory()
 
     def to_json(self) -> str:
         """Canonical JSON."""
@@ -92,6 +97,7 @@ class ArmMemory:
             "told": str(self.told) if self.told else None,
             "why": self.why,
             "reason": self.reason,
+            "startup": round(self.startup, 3),
             "seen": {
                 str(arm): [
                     [edge, *(float(f"{v:.5g}") for v in (s.precision, s.mean, s.windows))]
@@ -121,7 +127,7 @@ class ArmMemory:
             _number(doc["since"]),
             (_arm(then[0]), _number(then[1])) if then else None,
             bool(doc["back"]),
-            Going(_arm(going[0]), *(_number(v) for v in going[1:4])) if going else None,
+            _going(*going) if going else None,
             tuple(
                 Barred(_arm(arm), _load(rows), _number(length), bool(failed))
                 for arm, rows, length, failed in doc["barred"]
@@ -129,11 +135,16 @@ class ArmMemory:
             _arm(doc["told"]) if doc["told"] else None,
             str(doc["why"]),
             str(doc["reason"]),
+            _number(doc["startup"]),
             {
                 _arm(arm): {int(e): Seen(*(_number(v) for v in row)) for e, *row in rows}
                 for arm, rows in doc["seen"].items()
             },
         )
+
+
+def _going(before: Any, at: Any, predicted: Any, ready_at: Any) -> Going:
+    return Going(_arm(before), _number(at), _number(predicted), _number(ready_at))
 
 
 def _rows(load: LoadMemory) -> list[list[float]]:
