@@ -115,6 +115,7 @@ def test_what_engines_without_a_schedule_say_is_held_against_their_depth() -> No
     wanted, said = arms.spoken(STATIC, SCHEDULED, Acknowledged(2, 0, answers))
     assert (wanted.generation, wanted.steps) == (4, (Step(64, 3),))
     assert (said.ready, said.current) == (2, 1)
+    assert [a.generation for a in said.answers] == [4, 0]
     assert arms.spoken(SCHEDULE, SCHEDULED, Acknowledged(2, 1, answers)) == (
         SCHEDULED,
         Acknowledged(2, 1, answers),

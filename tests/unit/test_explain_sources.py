@@ -66,6 +66,12 @@ def test_what_the_status_says_of_the_depth_stands_in_the_head() -> None:
     assert status.facts(deployment()) == ()
 
 
+def test_the_arm_that_engines_run_stands_in_the_head() -> None:
+    arm = {"inForce": "schedule", "better": "none", "reason": "ArmRecommended", "message": "+13%"}
+    said = "schedule; none is predicted to be better (+13%)"
+    assert dict(status.facts(deployment(status={"arm": arm}))) == {"arm": said}
+
+
 def test_conditions_that_are_not_well_and_pods_behind_are_notes() -> None:
     assert status.troubles(deployment(status=STATUS)) == (
         "MetricsAvailable is False (Unreachable): no answer",

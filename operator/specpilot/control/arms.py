@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from specpilot.api import status as api
@@ -113,8 +114,12 @@ def spoken(arm: Arm, schedule: Schedule, acknowledged: Acknowledged) -> tuple[Sc
     acknowledge, but say at which depth they started."""
     if arm.live:
         return schedule, acknowledged
-    current = sum({s.tokens for s in a.schedule} == {arm.tokens} for a in acknowledged.answers)
-    said = Acknowledged(acknowledged.ready, current, acknowledged.answers)
+    runs = [{s.tokens for s in a.schedule} == {arm.tokens} for a in acknowledged.answers]
+    answers = tuple(
+        replace(a, generation=schedule.generation) if does else a
+        for a, does in zip(acknowledged.answers, runs, strict=True)
+    )
+    said = Acknowledged(acknowledged.ready, sum(runs), answers)
     return fixed_schedule(arm, schedule), said
 
 

@@ -21,6 +21,9 @@ def facts(sd: SpeculativeDeployment) -> tuple[tuple[str, str], ...]:
     wanted, runs = (s.desired, s.effective) if (s := status.speculation) else (None, None)
     if wanted and runs and runs.pods:
         found.append(("acknowledged", f"{runs.pods} ready pods run generation {wanted.generation}"))
+    if arm := status.arm:
+        better = f"; {arm.better} is predicted to be better" if arm.better else ""
+        found.append(("arm", f"{arm.in_force}{better}" + (f" ({arm.message})" if arm.message else "")))
     if status.profile and status.profile.name:
         progress = f", {status.profile.progress} points" if status.profile.progress else ""
         at = f", measured {status.profile.measured_at}" if status.profile.measured_at else ""
