@@ -94,6 +94,12 @@ async def test_what_is_applied_again_is_not_written_again(api: Cluster, owner: B
     assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
 
+async def test_any_character_arrives(api: Cluster, owner: Body) -> None:
+    said = "bang \U0001f680 \u2028 \x85 \ufeff \\ud83d"
+    outcome = await apply_plan(api, [config(owner, note=said)], {}, owner["metadata"]["uid"])
+    assert [body["data"]["note"] for body in outcome.applied] == [said]
+
+
 async def test_what_the_api_server_fills_in_or_normalises_is_no_difference(api: Cluster, owner: Body) -> None:
     """1000m is stored as 1, a port gets its protocol, an empty mapping stays owned."""
     container = {

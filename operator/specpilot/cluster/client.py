@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,6 +26,9 @@ TIMEOUT = 15.0  # seconds; above the API server's own priority-and-fairness queu
 PAGE = 500  # objects per list request
 
 Body = dict[str, Any]
+
+# Control characters, line breaks, halves of surrogate pairs, byte order marks.
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
 class Cluster:
@@ -116,9 +121,9 @@ class Cluster:
             "patch",
             kind.path(meta.get("namespace"), meta["name"], subresource),
             f"apply of {kind.name} {meta['name']}",
-            body=body,
+            body=apply_patch(body),
             query=query,
-            content_type="application/apply-patch+yaml",
+            content_type="application/apply-patch+yaml; charset=utf-8",
         )
 
     async def create(self, body: Body) -> Body:
@@ -163,7 +168,7 @@ class Cluster:
         method: str,
         path: str,
         what: str,
-        body: Body | None = None,
+        body: Body | bytes | None = None,
         query: Mapping[str, str] | None = None,
         content_type: str = "",
     ) -> Body:
@@ -185,3 +190,15 @@ class Cluster:
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as e:
             detail = str(e) or type(e).__name__
             raise Unavailable(f"{what}: the API server does not answer ({detail})") from None
+
+
+def apply_patch(body: Body) -> bytes:
+    """JSON that is YAML as well, which JSON's own escapes are not: a character beyond the first 65536, such as an
+    emoji, is two of them in JSON, and no character in YAML. What YAML does not take as it is, is escaped."""
+    text = json.dumps(body, ensure_ascii=False)
+    return _NOT_IN_YAML.sub(_escaped, text).encode()
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return "\\ufffd" if 0xD800 <= code < 0xE000 else f"\\u{code:04x}"
