@@ -9,7 +9,8 @@ import pytest
 
 from specpilot.api.status import Condition
 from specpilot.api.vocabulary import Reason
-from specpilot.control.faults import trouble_of, was_applied
+from specpilot.cluster.errors import from_status
+from specpilot.control.faults import trouble_of, unstored, unwritten, was_applied
 from specpilot.plan.flags import parse
 
 
@@ -40,6 +41,20 @@ def test_the_same_bug_says_the_same_each_time() -> None:
 
 def test_an_endless_exception_is_cut() -> None:
     assert len(trouble_of(ValueError("x" * 10_000)).message) < 600
+
+
+def test_a_write_that_is_refused_for_good_is_told_and_one_that_may_pass_is_not() -> None:
+    refused = unwritten(
+        from_status(403, '{"message": "exceeded quota: q"}', "apply of ConfigMap flash-tuner")
+    )
+    assert refused is not None
+    assert refused.reason is Reason.APPLY_FAILED
+    assert "(apply of ConfigMap flash-tuner: exceeded quota: q): raise the quota" in refused.message
+    assert "(apply of ConfigMap flash-tuner: exceeded quota: q): raise the quota" in unstored(
+        from_status(403, '{"message": "exceeded quota: q"}', "apply of ConfigMap flash-tuner")
+    )
+    for passing in (from_status(status, None, "apply") for status in (404, 409, 429, 500)):
+        assert (unwritten(passing), unstored(passing)) == (None, "")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from specpilot.api.objects import SpeculativeDeployment
-from specpilot.api.status import Condition, LastDecision, SpeculativeDeploymentStatus
+from specpilot.api.status import (
+    Condition,
+    DesiredSpeculation,
+    LastDecision,
+    ScheduleStep,
+    SpeculationStatus,
+    SpeculativeDeploymentStatus,
+)
 from specpilot.api.vocabulary import Reason
 from specpilot.control import read
 from specpilot.control.acknowledge import Acknowledged
@@ -18,7 +25,7 @@ from specpilot.control.step import Evidence, Taken
 from specpilot.decide.tuner import Decision
 from specpilot.metrics.scrape import StateAnswer
 from specpilot.plan.inputs import Profiling
-from specpilot_engine.protocol import Exploration, Schedule, Step
+from specpilot_engine.protocol import Budget, Exploration, Schedule, Step
 
 NOW = "2026-01-01T00:00:00Z"
 SCHEDULE = Schedule(5, (Step(16, 7), Step(64, 1)))
@@ -166,6 +173,19 @@ def test_a_config_map_that_somebody_edited_holds_no_schedule() -> None:
     for broken in (text.replace('"tokens":7', '"tokens":6'), "", "{}", text[:-5]):
         assert read.schedule_in({"data": {"schedule.json": broken}}) is None
     assert read.schedule_in(None) is None
+
+
+def test_depths_that_were_wanted_outlive_their_config_map() -> None:
+    before = status(Acknowledged(1, 1, (answer(5),)))
+    assert read.wanted(before, 6, Budget(0.01)) == Schedule(6, SCHEDULE.steps, budget=Budget(0.01))
+
+
+def test_a_status_without_usable_depths_brings_none_back() -> None:
+    falling = DesiredSpeculation(generation=5, schedule=[ScheduleStep(up_to=n, tokens=1) for n in (64, 16)])
+    for desired in (None, DesiredSpeculation(generation=5), falling):
+        before = SpeculativeDeploymentStatus(speculation=SpeculationStatus(desired=desired))
+        assert read.wanted(before, 6, Budget()) is None
+    assert read.wanted(SpeculativeDeploymentStatus(), 1, Budget()) is None
 
 
 def test_a_schedule_fits_the_depths_that_an_engine_can_run() -> None:

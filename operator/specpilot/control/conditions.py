@@ -81,6 +81,7 @@ _STATUS: dict[Reason, Status] = {
     Reason.RECOMMENDED: "False",
     Reason.LIVE_TUNING_OFF: "False",
     Reason.NOT_SUPPORTED: "False",
+    Reason.APPLY_FAILED: "False",
     Reason.INTERNAL_ERROR: "False",
     Reason.PROMETHEUS: "True",
     Reason.SCRAPING: "True",

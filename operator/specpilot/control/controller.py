@@ -17,6 +17,7 @@ from specpilot.cluster.kinds import Kind
 from specpilot.config import Config
 from specpilot.control import read
 from specpilot.control.acknowledge import Acknowledgements
+from specpilot.control.faults import unstored
 from specpilot.control.profile_choice import keys_of
 from specpilot.control.profiles import Profiles, profiler_runs
 from specpilot.control.queue import Retry, WorkQueue
@@ -34,6 +35,7 @@ from specpilot.plan.names import profile_job
 log = structlog.get_logger(__name__)
 
 PROFILE_PERIOD = 1.0  # seconds between two looks at profilers that measure
+UNWRITTEN_REST = 10.0  # seconds before a profile that could not be written is tried again
 
 
 class Controller:
@@ -127,7 +129,7 @@ class Controller:
         ]
         for key, live in active:
             sd = live.parsed.sd if live.parsed else None
-            if sd is None or live.identity is None:
+            if sd is None or live.identity is None or time.monotonic() < live.unwritten_until:
                 continue
             # A tag may have moved: only pods with the very image that the fingerprint names measure it.
             image = live.identity.image_digest
@@ -142,7 +144,8 @@ class Controller:
             except ClusterError as e:
                 self._telemetry.errors.labels("profile").inc()
                 log.warning("profile not written", namespace=key[0], name=key[1], error=e.message)
-                continue
+                live.unwritten_until = time.monotonic() + UNWRITTEN_REST
+                finished, trouble = False, unstored(e) or live.unread
             except Exception as e:
                 finished, trouble = False, self._reconciler.fault(key, e).message
             else:

@@ -1,4 +1,4 @@
-"""A bug of this operator that one object meets, as its owner should hear of it. Pure."""
+"""What keeps this operator from working for one object, as its owner should hear of it. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 
 from specpilot.api import status as api
 from specpilot.api.vocabulary import Condition, Reason
+from specpilot.cluster.errors import ClusterError, Forbidden, Invalid
+from specpilot.control.conditions import Finding
 from specpilot.control.rollout import Trouble
 
 _PACKAGE = Path(__file__).parents[1]
@@ -16,6 +18,8 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _LONGEST = 300  # characters of an exception's own words
 # What Progressing says of a spec that has been applied; every other reason is why one was not.
 _APPLIED = (Reason.ROLLED_OUT, Reason.ROLLING_OUT, Reason.WAITING_FOR_PROFILE, Reason.DEADLINE_EXCEEDED)
+_LASTING = (Forbidden, Invalid)
+_ALLOW = "raise the quota, or give the operator the rights that its chart has"
 
 
 def trouble_of(error: Exception) -> Trouble:
@@ -27,6 +31,23 @@ def trouble_of(error: Exception) -> Trouble:
         f"the operator has a bug that this object meets ({said}{_place(error)}); schedule and pods stay as they"
         " are: take the last change of the object back, and report this with the operator's log",
     )
+
+
+def unwritten(error: ClusterError) -> Finding | None:
+    """The word on Tuned when a schedule or the tuner's memory is refused; None for what may pass by itself."""
+    if not isinstance(error, _LASTING):
+        return None
+    return Finding(
+        Reason.APPLY_FAILED,
+        f"the schedule in force stays, since what was learnt cannot be written ({error.message}): {_ALLOW}",
+    )
+
+
+def unstored(error: ClusterError) -> str:
+    """The word on Profiled when measured points are refused; "" for what may pass by itself."""
+    if not isinstance(error, _LASTING):
+        return ""
+    return f"what was measured cannot be written ({error.message}): {_ALLOW}"
 
 
 def was_applied(before: Sequence[api.Condition], generation: int) -> bool:

@@ -51,7 +51,8 @@ class Live:
     choice: Choice | None = None
     identity: Identity | None = None
     devices_free: bool = False  # one more pod would have found its devices when the plan was first made
-    unread: str = ""  # why profilers that measure cannot be read
+    unread: str = ""  # why profilers that measure cannot be read, or what they say cannot be written
+    unwritten_until: float = 0.0  # monotonic
     due_at: float = 0.0  # monotonic
     tuning: Finding | None = None
     fault: Finding | None = None  # a bug that its last step met

@@ -9,13 +9,22 @@ from pydantic import ValidationError
 
 from specpilot.api import policies
 from specpilot.api.objects import SpeculativeDeployment
+from specpilot.api.status import SpeculativeDeploymentStatus
 from specpilot.api.validate import Severity, problems, validate
 from specpilot.api.vocabulary import ENGINE_CONTAINER, LABEL_COMPONENT, Reason
 from specpilot.control.live import Parsed
 from specpilot.control.rollout import Trouble, is_ready
 from specpilot.plan.labels import SERVING
 from specpilot.plan.problems import problems as rendering_problems
-from specpilot_engine.protocol import SCHEDULE_KEY, Schedule, ScheduleError, parse_schedule
+from specpilot_engine.protocol import (
+    SCHEDULE_KEY,
+    Budget,
+    Exploration,
+    Schedule,
+    ScheduleError,
+    Step,
+    parse_schedule,
+)
 
 Body = dict[str, Any]
 
@@ -43,6 +52,14 @@ def parse(body: Body) -> Parsed:
     )
 
 
+def status(body: Body) -> SpeculativeDeploymentStatus:
+    """An object's status; an empty one where it is of another version's shape."""
+    try:
+        return SpeculativeDeploymentStatus.model_validate(body.get("status") or {})
+    except ValidationError:
+        return SpeculativeDeploymentStatus()
+
+
 def version_of(body: Body) -> str:
     """Changes with whatever `parse` reads: the spec, and annotations that steer the rendering."""
     meta = body["metadata"]
@@ -63,6 +80,19 @@ def last_generation(config_map: Body | None, body: Body) -> int:
     present = schedule_in(config_map)
     desired = ((body.get("status") or {}).get("speculation") or {}).get("desired") or {}
     return max(present.generation if present else 0, int(desired.get("generation") or 0))
+
+
+def wanted(status: SpeculativeDeploymentStatus, generation: int, budget: Budget) -> Schedule | None:
+    """The depths that were wanted last, as a new generation: what engines go by where somebody has deleted or
+    broken their ConfigMap, or put an earlier one back. None where nothing was wanted yet."""
+    desired = status.speculation.desired if status.speculation else None
+    if desired is None or not desired.schedule:
+        return None
+    steps = tuple(Step(step.up_to, step.tokens) for step in desired.schedule)
+    try:
+        return parse_schedule(Schedule(generation, steps, Exploration(), budget).dump())
+    except ScheduleError:
+        return None  # a status may be of another version, or by another hand
 
 
 def fits(schedule: Schedule, depths: Sequence[int]) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import structlog
-from pydantic import ValidationError
 
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.api.status import SpeculativeDeploymentStatus
@@ -145,8 +144,7 @@ class Reconciler:
 
     def look(self, key: Key) -> Following | None:
         """What the engines of an object have to acknowledge now."""
-        body = self._store.main(key)
-        if body is None or body["metadata"].get("deletionTimestamp"):
+        if (body := self._store.main(key)) is None or body["metadata"].get("deletionTimestamp"):
             return None
         schedule = read.schedule_in(self._schedule_map(key))
         return Following(schedule, read.ready(self._store.pods(key))) if schedule else None
@@ -155,7 +153,7 @@ class Reconciler:
         return self._store.get("ConfigMap", key[0], names.schedule_config_map(key[1]))
 
     def _gather(self, key: Key, body: Body, live: Live, sd: SpeculativeDeployment) -> Gathered:
-        sd = sd.model_copy(update={"status": _status(body)})
+        sd = sd.model_copy(update={"status": read.status(body)})
         return Gathered(key, body, sd, live, self._store.children(key), self._store.pods(key))
 
     async def _serve(self, g: Gathered) -> None:
@@ -164,7 +162,10 @@ class Reconciler:
         problem = await self._apply(g, choice, schedule)
         if is_new and problem is None:
             self.acknowledgements.changed(g.key)
-        await self._report(g, choice, schedule, problem)
+        # What was refused is in force nowhere, and a status that says so would have the next one tried.
+        unwritten = is_new and problem is not None
+        in_force = read.schedule_in(self._schedule_map(g.key)) if unwritten else schedule
+        await self._report(g, choice, in_force, problem)
         self.acknowledgements.follow(g.key)
         if problem is not None and problem.reason is Reason.APPLY_FAILED:
             raise Retry(problem.message)
@@ -174,13 +175,14 @@ class Reconciler:
         if not speculates(g.sd.spec):
             return _NOTHING_TO_DRAFT, False
         config_map = self._schedule_map(g.key)
-        present = read.schedule_in(config_map)
+        present, last = read.schedule_in(config_map), read.last_generation(config_map, g.body)
         to = self.settings(g.live, g.sd, _NOTHING_TO_DRAFT)
+        if lost := present is None or present.generation < last:
+            present = read.wanted(g.sd.status, last + 1, to.budget)
         if present is not None and read.fits(present, g.sd.spec.speculation.depths):
             cut = without_leave(present, to)
-            return (present, False) if cut is None else (cut, True)
-        generation = read.last_generation(config_map, g.body) + 1
-        return first_schedule(choice.points, to, generation), True
+            return cut or present, lost or cut is not None
+        return first_schedule(choice.points, to, last + 1), True
 
     async def _apply(self, g: Gathered, choice: Choice, schedule: Schedule) -> Trouble | None:
         """What kept the plan from being applied, if anything did. Raises ClusterError for what may pass."""
@@ -215,17 +217,16 @@ class Reconciler:
         return None
 
     def _remember(self, key: Key, outcome: Outcome) -> None:
+        for word, bodies in (("applied", outcome.applied), ("deleted", outcome.deleted)):
+            for body in bodies:
+                child = {"kind": body["kind"], "child": body["metadata"]["name"]}
+                log.info(word, namespace=key[0], name=key[1], **child)
         for body in outcome.applied:
-            log.info(
-                "applied", namespace=key[0], name=key[1], kind=body["kind"], child=body["metadata"]["name"]
-            )
             self._store.put(body)
-        for body in outcome.deleted:
-            log.info(
-                "deleted", namespace=key[0], name=key[1], kind=body["kind"], child=body["metadata"]["name"]
-            )
 
-    async def _report(self, g: Gathered, choice: Choice, schedule: Schedule, problem: Trouble | None) -> None:
+    async def _report(
+        self, g: Gathered, choice: Choice, schedule: Schedule | None, problem: Trouble | None
+    ) -> None:
         sd, live, parsed = g.sd, g.live, g.live.parsed
         assert parsed is not None
         deployment = self._store.get("Deployment", sd.metadata.namespace, sd.metadata.name)
@@ -233,7 +234,9 @@ class Reconciler:
         rollout = rollout_of(sd.spec.replicas, deployment, read.serving(g.pods))
         arm = recorded_arm(deployment, sd)
         tuned = arms.tuned(sd, live.arms, arm, rollout)
-        acknowledged = self.acknowledgements.status(Following(schedule, read.ready(g.pods)))
+        following = Following(schedule or _NOTHING_TO_DRAFT, read.ready(g.pods))
+        acknowledged = self.acknowledgements.status(following)
+        deepest = max(step.tokens for step in schedule.steps) if schedule else None
         supported, why = live_support(sd.spec)
         overdue = self.acknowledgements.overdue(g.key)
         tuning = live.fault or (confirmed(live.tuning, acknowledged, overdue) if tuned else live.tuning)
@@ -249,16 +252,18 @@ class Reconciler:
             speculation=replace(
                 live.speculation,
                 drafter=drafts,
-                depth=max(step.tokens for step in schedule.steps) if arm.live else arm.tokens,
+                depth=deepest if arm.live else arm.tokens,
                 live=live.speculation.live if tuned else None,
             ),
             profile=choice.finding,
             tuning=tuning,
             metrics=live.metrics,
         )
-        spoken = arms.spoken(arm, schedule, acknowledged) if drafts else None
+        spoken = arms.spoken(arm, schedule, acknowledged) if drafts and schedule else None
         decision, told = live.decision, arms.arm_status(sd, live.arms, arm)
         status = status_of(sd, facts, spoken, choice, decision, timestamp(time.time()), arm, told)
+        if drafts and schedule is None:
+            status = status.model_copy(update={"speculation": sd.status.speculation})
         await self._write(g.body, sd.status, status)
         if live.decision is decision:  # a tick may have decided anew meanwhile
             live.decision = None
@@ -269,7 +274,7 @@ class Reconciler:
         pods = self._store.pods(key)
         deployment = self._store.get("Deployment", *key)
         wanted = (deployment or {}).get("spec", {}).get("replicas") or 0
-        generation, before = int(body["metadata"].get("generation") or 0), _status(body)
+        generation, before = int(body["metadata"].get("generation") or 0), read.status(body)
         bug = problem.reason is Reason.INTERNAL_ERROR
         served = bug and faults.was_applied(before.conditions, generation)
         facts = Facts(
@@ -290,11 +295,3 @@ class Reconciler:
         now = time.time()
         for kind, reason, message in announcements(before.conditions, status.conditions):
             await self._events.say(body, kind, reason, message, now)
-
-
-def _status(body: Body) -> SpeculativeDeploymentStatus:
-    """An object's status; an empty one where it is of another version's shape."""
-    try:
-        return SpeculativeDeploymentStatus.model_validate(body.get("status") or {})
-    except ValidationError:
-        return SpeculativeDeploymentStatus()

@@ -22,6 +22,7 @@ from specpilot.control import arms, read
 from specpilot.control.acknowledge import target_of
 from specpilot.control.clock import timestamp
 from specpilot.control.conditions import Finding
+from specpilot.control.faults import unwritten
 from specpilot.control.keep import keep
 from specpilot.control.live import Live
 from specpilot.control.observe import drafting, from_profile, tuning
@@ -113,24 +114,28 @@ class Retuner:
         return [target for target in targets if target is not None]
 
     async def _one(self, due: Due, reading: Reading) -> None:
+        live, news = due.live, False
+        shown = (live.tuning, live.metrics, live.speculation)
         try:
-            await self._step(due, reading)
+            news = await self._step(due, reading)
             fault = None
         except ClusterError as e:
-            fault = due.live.fault
             # What was learnt is kept, the schedule holds, and the next tick decides anew.
+            fault = unwritten(e) or live.fault
             self._telemetry.errors.labels("retune").inc()
-            log.warning("schedule not written", namespace=due.key[0], name=due.key[1], error=e.message)
+            log.warning("not written", namespace=due.key[0], name=due.key[1], error=e.message)
         except Exception as e:
             trouble = self._reconciler.fault(due.key, e)
             fault = Finding(trouble.reason, trouble.message)
-        if fault != due.live.fault:
-            due.live.fault = fault
+        news |= fault != live.fault or shown != (live.tuning, live.metrics, live.speculation)
+        live.fault = fault
+        if news or live.decision is not None:
             self._changed({due.key})
+        self._reconciler.acknowledgements.follow(due.key)
 
-    async def _step(self, due: Due, reading: Reading) -> None:
+    async def _step(self, due: Due, reading: Reading) -> bool:
+        """Whether there is news of arms."""
         live, sd = due.live, due.sd
-        shown = (live.tuning, live.metrics, live.speculation)
         mode = sd.spec.tuning.mode if live_support(sd.spec)[0] else "Observe"
         to = self._reconciler.settings(live, sd, due.schedule)
         if mode != "Apply":
@@ -150,6 +155,7 @@ class Retuner:
         if not mixed:
             drafted = arms.fixed_schedule(arm, due.schedule)
             live.speculation, live.undrafted = drafting(live, taken, drafted, counters if tuned else {})
+        arms_before = live.arms
         turn = await self._arms(due, arm, taken, to, rollout, deployment, pods)
         last = Finding(Reason.WAITING_FOR_EVIDENCE) if live.arms_spoke else live.tuning
         live.tuning = tuning(mode, taken, last) if tuned else arms.finding(sd, live.arms, arm, mixed)
@@ -161,11 +167,13 @@ class Retuner:
                 await self._publish(due, taken, taken.schedule)
         elif tuned and mode == "Recommend" and taken.decision.steps_changed:
             self._recommend(due, taken)
-        await keep(self._cluster, self._store, sd, live, self._config.persist)
         self._telemetry.show(due.key, None, taken.decision.predicted_gain)
-        if shown != (live.tuning, live.metrics, live.speculation) or live.decision is not None or turn:
-            self._changed({due.key})
-        self._reconciler.acknowledgements.follow(due.key)
+        try:
+            await keep(self._cluster, self._store, sd, live, self._config.persist)
+        except ClusterError:
+            live.arms = arms_before  # nothing restarts for a decision that a restart of ours would forget
+            raise
+        return turn
 
     async def _arms(
         self,
