@@ -18,7 +18,7 @@ from specpilot.decide.memory import Memory, Tried
 from specpilot.decide.proof import Answer, borne_out, extent, favour, weigh
 from specpilot.decide.schedule import depth_indices
 from specpilot.decide.settings import Settings
-from specpilot.decide.verdict import depths_named, shifted_lately
+from specpilot.decide.verdict import can_be_tried, depths_named, shifted_lately
 from specpilot.estimate import constants as c
 from specpilot.estimate.counters import TrialCount
 from specpilot.estimate.windows import Window
@@ -52,11 +52,9 @@ def begin(
 ) -> Trial | None:
     """The trial with which a change from depth indices old[B] to new[B] begins; None where little or nothing
     of the load is at batch sizes that change, and so little to measure."""
-    if not settings.prove or settings.in_force.trial is not None:
+    if not can_be_tried(settings, old, new, weights):
         return None
     share = np.where(old != new, weights, 0.0)
-    if share.sum() < 2 * c.TRIAL_GONE:
-        return None
     batch = float(share @ np.arange(1, len(share) + 1) / share.sum())
     at = min(round(batch), len(share)) - 1
     seconds = float(np.exp(land.log_seconds[[old[at], new[at]], at]).mean())

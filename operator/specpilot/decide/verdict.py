@@ -63,7 +63,9 @@ def judge(
                 False, Reason.HOLDING, "the schedule in force is the best known at the present load"
             )
         return Verdict(True, Reason.BETTER_SCHEDULE, _elsewhere(land, old, new, score[new, batches]), gain)
-    if sure < needed:
+    # What a trial can tell needs be likely only: it will be told.
+    worth_a_trial = not back and gain - c.TRIAL_GATE_Z * noise >= max(needed, c.TRIAL_LEAST_AIM)
+    if sure < needed and not (worth_a_trial and can_be_tried(settings, old, new, weights)):
         text = f"{what} would give {numbers}, and {settings.minimum_gain:.1%} beyond that uncertainty is asked for"
         return Verdict(False, Reason.BELOW_MINIMUM_GAIN, text, gain)
     waited = now - memory.changed_at
@@ -72,6 +74,13 @@ def judge(
         text = f"{what} would give {numbers}; {settings.dwell - waited:.0f} s of dwell are left"
         return Verdict(False, Reason.DWELLING, text, gain)
     return Verdict(True, _why(memory, recent), f"{what}: {numbers}", gain)
+
+
+def can_be_tried(settings: Settings, old: Indices, new: Indices, weights: Floats) -> bool:
+    """Whether a trial could prove the change from depth indices old[B] to new[B]: it needs engines that compare, one
+    trial at a time, and enough of the load at batch sizes that change."""
+    share = float(weights[old != new].sum())
+    return settings.prove and settings.in_force.trial is None and share >= 2 * c.TRIAL_GONE
 
 
 def _elsewhere(land: Landscape, old: Indices, new: Indices, gains: Floats) -> str:

@@ -56,6 +56,7 @@ LOAD_GONE = 0.9  # share of a window's time at other batch sizes that makes it a
 FRESH_WINDOWS = 2  # before the first change, after a start or a restart
 SELECT_Z = 0.7  # a depth replaces another where it is better by so many standard deviations
 GATE_Z = 1.0  # and the whole schedule must be
+TRIAL_GATE_Z = 0.3  # the same where a trial proves it
 RETURN_Z = 2.5  # the same for going back to the depth that was left
 RETURN_SECONDS = 900.0  # so lately
 LEAST_GAIN = 0.004  # log; nothing below is worth a change, whatever minimumGain says
@@ -93,9 +94,7 @@ EXPLORATION_EDGE = 4.0  # explore at batches where a step costs at most so many 
 # Trials
 TRIAL_REQUESTS = 64.0  # requests times steps of a slice
 TRIAL_SLICE = (4, 8, 16)  # steps of a slice of the old schedule: where the gain is large, and otherwise
-TRIAL_SLICE_Z = (
-    0.7  # deviations of one pair that make the aim: more steps tell nothing that more pairs do not
-)
+TRIAL_SLICE_Z = 1.0  # deviations of one pair that make the aim, in slices no shorter than that
 TRIAL_FAVOUR = 3.0  # times as many steps of the new schedule, at most
 TRIAL_AIM = 0.5  # of the predicted gain is to be told from none
 TRIAL_LEAST_AIM = 0.01  # log; less takes longer than it is worth
