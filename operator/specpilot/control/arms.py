@@ -93,7 +93,8 @@ def look(
         complete=rollout.complete and rollout.ready >= rollout.wanted,
         ready=rollout.ready,
         broken=broken(pods, deployment),
-        settled=to.in_force.trial is None and choice is not None and not choice.active,
+        # A plan that is refused already is refused for something else.
+        settled=to.in_force.trial is None and choice is not None and not (choice.active or live.refused),
         refused=live.refused.trouble.message if live.refused else "",
     )
     view = None
