@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
+from http import HTTPStatus
 from pathlib import Path
 
 import kopf
@@ -24,7 +25,7 @@ from specpilot.config import Config, ConfigError, load
 from specpilot.control.controller import Controller
 from specpilot.control.leader import Leader, LeaseLost
 from specpilot.control.store import Store
-from specpilot.control.sync import first_sync, watched
+from specpilot.control.sync import INSTALL_CRDS, first_sync, watched
 from specpilot.control.telemetry import Telemetry
 from specpilot.metrics.prometheus import Endpoint
 from specpilot.metrics.source import Metrics
@@ -86,7 +87,7 @@ async def run(config: Config) -> int:
             await main
         except asyncio.CancelledError:
             return EXIT_OK
-        except LeaseLost as e:
+        except (LeaseLost, ClusterError) as e:
             log.error("ended", error=str(e))
         except Exception:
             log.exception("ended")
@@ -160,7 +161,12 @@ async def _watch(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    await task
+    try:
+        await task
+    except Exception as e:
+        if getattr(e, "status", None) == HTTPStatus.NOT_FOUND:
+            raise ClusterError(f"a kind is gone from the cluster: {INSTALL_CRDS}") from None
+        raise
     raise RuntimeError("the watches ended")
 
 

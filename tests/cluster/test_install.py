@@ -48,9 +48,10 @@ class Release:
         [version] = self.cluster.get("crd", DEFINITIONS[0])["spec"]["versions"]
         return [column["name"] for column in version["additionalPrinterColumns"]]
 
-    def log(self) -> str:
+    def log(self, *options: str, check: bool = True) -> str:
         selector = "--selector=app.kubernetes.io/name=specpilot-operator"
-        return self.cluster.kubectl("logs", "--namespace", self.namespace, selector, "--tail=-1")
+        where = ("--namespace", self.namespace, selector, "--tail=-1")
+        return self.cluster.kubectl("logs", *where, *options, check=check)
 
 
 def remove_definitions(cluster: Cluster) -> None:
@@ -59,14 +60,15 @@ def remove_definitions(cluster: Cluster) -> None:
 
 @pytest.fixture
 def release(cluster: Cluster, namespace: Namespace, operator_image: str, tmp_path: Path) -> Iterator[Release]:
-    """Installed from a chart whose CRD still lacks a column, with two replicas."""
+    """Installed from a chart whose CRD still lacks a column and a field of the status, with two replicas."""
     remove_definitions(cluster)  # other tests bring them without Helm, which would not take them over
     older = tmp_path / "specpilot"
     shutil.copytree(CHART, older)
     text = (older / TEMPLATE).read_text()
     column = "    - name: GAIN\n      type: string\n      jsonPath: .status.lastDecision.gain\n"
-    assert column in text
-    (older / TEMPLATE).write_text(text.replace(column, ""))
+    ready = "              ready:\n                description: Ready pods of wanted pods.\n                type: string\n"
+    assert (text.count(column), text.count(ready)) == (1, 1)
+    (older / TEMPLATE).write_text(text.replace(column, "").replace(ready, ""))
     repository, _, tag = operator_image.rpartition(":")
     values: Body = {
         "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
@@ -81,6 +83,12 @@ def release(cluster: Cluster, namespace: Namespace, operator_image: str, tmp_pat
         yield installed
         helm.uninstall("specpilot", ignore_not_found=True, timeout=60)
         remove_definitions(cluster)
+
+
+def degraded(cluster: Cluster, namespace: str) -> str:
+    """What an object that is well has to say."""
+    conditions = cluster.get("specdep", "sim", namespace)["status"]["conditions"]
+    return str(next(c["message"] for c in conditions if c["reason"] == "AsExpected"))
 
 
 @pytest.mark.alone
@@ -102,9 +110,24 @@ def test_the_chart_installs_serves_upgrades_and_leaves_what_serves(
     pods = {pod["metadata"]["uid"] for pod in cluster.get("pods", namespace=where)}
     assert "forbidden" not in release.log()
 
+    eventually(
+        lambda: "has no status.ready: install" in degraded(cluster, where), 60, "the CRD is said to be old"
+    )
+
     assert "GAIN" not in release.columns()
     release.upgrade(config={"tick": "2s"})
     assert "GAIN" in release.columns()
+    eventually(
+        lambda: cluster.get("specdep", "sim", where)["status"].get("ready") == "2/2", 60, "all is said"
+    )
+    eventually(lambda: degraded(cluster, where) == "", 60, "the CRD is no longer old")
+
+    cluster.kubectl("delete", "crd", DEFINITIONS[1], "--timeout=60s")
+    last = eventually(lambda: release.log("--previous", check=False), 90, "the operator starts again")
+    assert "install the CRDs with" in last
+    assert "Traceback" not in last
+    release.upgrade()
+    assert {pod["metadata"]["uid"] for pod in cluster.get("pods", namespace=where)} == pods
 
     release.helm.uninstall("specpilot", timeout=60)
     assert cluster.get("specdep", "sim", where) is not None

@@ -86,6 +86,7 @@ def test_a_child_that_somebody_deletes_or_changes_is_put_right(flash: Watched, c
         return there and children["Deployment", "flash"]["spec"]["replicas"] == 1
 
     eventually(restored, 20, "everything is as planned again")
+    assert any("scaled Deployment flash to 3, and it is back at 1" in text for _, text in flash.events())
     assert flash.generation() > generation  # engines know the old one: going back would be refused
     flash.serving()
 

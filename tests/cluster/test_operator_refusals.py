@@ -22,7 +22,7 @@ def operator(
     cluster: Cluster, operator_image: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
     folder = tmp_path_factory.mktemp("operator")
-    with running(cluster, folder, places=6, engineImage=operator_image, persist="1s") as process:
+    with running(cluster, folder, places=8, engineImage=operator_image, persist="1s") as process:
         yield process
 
 
@@ -133,3 +133,35 @@ def test_a_schedule_that_may_not_be_written_is_not_said_to_be_wanted_and_not_tri
     flash.patch(replicas=2)  # a change is tried at once
     flash.serving()
     assert flash.generation() == 1
+
+
+def test_a_child_that_may_not_be_made_anew_does_not_make_what_serves_look_unserved(
+    cluster: Cluster, place: str, sim_image: str
+) -> None:
+    flash = Watched(cluster, place, "flash")
+    flash.apply(simulated("flash", sim_image, tuning=OBSERVE))
+    flash.serving()
+    flash.wait("Progressing", "RolledOut", 20)
+    quota(cluster, place, count__poddisruptionbudgets_policy="0")
+    cluster.kubectl("delete", "poddisruptionbudget/flash", "--namespace", place)
+    told = flash.wait("Degraded", "ApplyFailed", 30)
+    assert "exceeded quota" in told["message"]
+    assert (flash.condition("Ready")["reason"], flash.condition("Progressing")["reason"]) == (
+        "Serving",
+        "RolledOut",
+    )
+
+
+def test_a_rollout_that_somebody_paused_says_so(cluster: Cluster, place: str, sim_image: str) -> None:
+    flash = Watched(cluster, place, "flash")
+    flash.apply(simulated("flash", sim_image, tuning=OBSERVE))
+    flash.serving()
+    cluster.kubectl("rollout", "pause", "deployment/flash", "--namespace", place)
+    flash.patch(podTemplate={"metadata": {"annotations": {"note": "another"}}})
+    eventually(
+        lambda: "kubectl rollout resume" in str(flash.condition("Progressing").get("message")),
+        20,
+        "it says so",
+    )
+    cluster.kubectl("rollout", "resume", "deployment/flash", "--namespace", place)
+    flash.serving()

@@ -152,3 +152,11 @@ def test_a_bug_that_is_met_no_longer_leaves_no_word_behind() -> None:
 
 def since(conditions: list[Condition]) -> dict[str, Any]:
     return {c.type: c.last_transition_time for c in conditions}
+
+
+def test_a_paused_rollout_says_how_to_go_on() -> None:
+    told = {c.type: c for c in assess(replace(FINE, rollout=replace(ROLLING, paused=True)), [], NOW)}
+    assert told["Progressing"].message.startswith(
+        "1 of 2 pods are of this generation; the Deployment is paused"
+    )
+    assert "kubectl rollout resume" in told["Progressing"].message

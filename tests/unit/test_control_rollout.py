@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specpilot.api.vocabulary import Reason
-from specpilot.control.rollout import is_ready, life_of, rollout_of, trouble_of
+from specpilot.control.rollout import is_ready, life_of, rescaled, rollout_of, trouble_of
 
 
 def deployment(generation: int = 1, **status: Any) -> dict[str, Any]:
@@ -104,3 +104,18 @@ def test_a_restarted_container_is_another_life() -> None:
     second = pod(containerStatuses=[{"name": "vllm", "containerID": "containerd://2"}])
     assert life_of(first) == "u/containerd://1"
     assert life_of(second) != life_of(first)
+
+
+def test_who_scales_the_deployment_itself_is_told_and_a_scale_of_our_own_is_not_news() -> None:
+    def deployment(replicas: int, *ours: str) -> dict[str, Any]:
+        fields = {"f:spec": {f"f:{name}": {} for name in ours}}
+        managed = [{"manager": "specpilot", "operation": "Apply", "fieldsV1": fields}]
+        meta = {"name": "flash", "managedFields": managed}
+        return {"kind": "Deployment", "metadata": meta, "spec": {"replicas": replicas}}
+
+    put_back = [deployment(1, "replicas", "template")]
+    told = rescaled(deployment(3, "template"), put_back)
+    assert told.startswith("somebody else scaled Deployment flash to 3, and it is back at 1: scale the Spec")
+    assert rescaled(deployment(0, "replicas", "template"), put_back) == ""
+    assert rescaled(deployment(3, "template"), []) == ""
+    assert rescaled(None, put_back) == ""

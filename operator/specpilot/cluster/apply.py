@@ -6,12 +6,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import structlog
+
 from specpilot.api.vocabulary import LABEL_MANAGED_BY, MANAGER
 from specpilot.cluster.client import Cluster
 from specpilot.cluster.errors import Invalid
 from specpilot.cluster.kinds import DEPLOYMENT, JOB, kind_of
 from specpilot.cluster.ownership import is_current
 
+log = structlog.get_logger(__name__)
 Body = dict[str, Any]
 Ref: TypeAlias = tuple[str, str]
 """(kind, name) of a child in its owner's namespace."""
@@ -29,6 +32,13 @@ class Outcome:
 
     applied: list[Body] = field(default_factory=list)
     deleted: list[Body] = field(default_factory=list)
+
+    def log(self, namespace: str, name: str) -> None:
+        """Of the children of one owner."""
+        for word, bodies in (("applied", self.applied), ("deleted", self.deleted)):
+            for body in bodies:
+                child = {"kind": body["kind"], "child": body["metadata"]["name"]}
+                log.info(word, namespace=namespace, name=name, **child)
 
 
 def ref(body: Body) -> Ref:

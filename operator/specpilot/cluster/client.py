@@ -21,6 +21,7 @@ from kubernetes.aio.dynamic import DynamicClient
 from specpilot.api.vocabulary import MANAGER
 from specpilot.cluster.errors import ClusterError, NotFound, Unavailable, from_status
 from specpilot.cluster.kinds import Kind, kind_of
+from specpilot.cluster.missing import Missing
 
 TIMEOUT = 15.0  # seconds; above the API server's own priority-and-fairness queueing for small requests
 PAGE = 500  # objects per list request
@@ -39,6 +40,7 @@ class Cluster:
         self._api = api
         # Never awaited, so it discovers nothing: paths come from specpilot.cluster.kinds.
         self._dynamic = DynamicClient(api)
+        self.missing: dict[str, Missing] = {}  # by kind, as refusals have told
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None) -> Self:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from specpilot.cluster.client import Cluster
+from specpilot.cluster.errors import Invalid
+from specpilot.cluster.missing import Missing
 
 Body = dict[str, Any]
 
@@ -18,18 +21,40 @@ def differs(observed: Body, status: Body) -> bool:
 
 
 async def write_status(cluster: Cluster, observed: Body, status: Body) -> Body | None:
-    """The object as written, or None where nothing had to be. Raises ClusterError."""
-    if not differs(observed, status):
-        return None
-    meta = observed["metadata"]
-    body = {
-        "apiVersion": observed["apiVersion"],
-        "kind": observed["kind"],
-        # The uid keeps a status of a deleted object from being given to its successor.
-        "metadata": {"name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]},
-        "status": status,
-    }
-    return await cluster.apply(body, subresource="status")
+    """The object as written, or None where nothing had to be. Raises ClusterError.
+
+    A field that the cluster's CRD does not have yet is left out: the rest is worth saying.
+    """
+    meta, missing = observed["metadata"], cluster.missing.setdefault(observed["kind"], Missing())
+    while differs(observed, said := missing.without(status, time.monotonic())):
+        body = {
+            "apiVersion": observed["apiVersion"],
+            "kind": observed["kind"],
+            # The uid keeps a status of a deleted object from being given to its successor.
+            "metadata": {"name": meta["name"], "namespace": meta["namespace"], "uid": meta["uid"]},
+            "status": said,
+        }
+        try:
+            written = await cluster.apply(body, subresource="status")
+        except Invalid as e:
+            if not missing.learn(e.message, said, time.monotonic()):
+                raise
+            continue
+        missing.forget(said)
+        return written
+    return None
+
+
+def older_crd(cluster: Cluster, kind: str) -> str:
+    """What to do about a CRD without fields of this operator's status; "" where none is known to be missing."""
+    missing = cluster.missing.get(kind)
+    if missing is None or not missing.until:
+        return ""
+    fields = ", ".join(f"status.{'.'.join(path)}" for path in sorted(missing.until))
+    return (
+        f"the cluster's CustomResourceDefinition is of another version and has no {fields}: install this operator's"
+        " with `specpilot crd | kubectl apply --server-side -f -`"
+    )
 
 
 def _sorted(status: Body) -> Body:

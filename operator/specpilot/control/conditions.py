@@ -168,7 +168,10 @@ def _rolled_out(f: Facts) -> Verdict | None:
 
 def _rolling(f: Facts) -> Verdict:
     r = f.rollout
-    return Verdict("True", Reason.ROLLING_OUT, f"{r.updated} of {r.wanted} pods are of this generation")
+    message = f"{r.updated} of {r.wanted} pods are of this generation"
+    if r.paused:
+        message += "; the Deployment is paused: go on with `kubectl rollout resume deployment`"
+    return Verdict("True", Reason.ROLLING_OUT, message)
 
 
 def _not_live(f: Facts) -> Verdict | None:

@@ -16,7 +16,7 @@ from specpilot.cluster.client import Cluster
 from specpilot.cluster.devices import Devices
 from specpilot.cluster.errors import ClusterError, Forbidden, Invalid, NotFound, Terminating
 from specpilot.cluster.events import Events
-from specpilot.cluster.status import write_status
+from specpilot.cluster.status import older_crd, write_status
 from specpilot.control import arms, faults, read
 from specpilot.control.acknowledge import Acknowledgements, Following
 from specpilot.control.clock import timestamp
@@ -27,7 +27,7 @@ from specpilot.control.measuring import Gathered, Measuring
 from specpilot.control.observe import confirmed
 from specpilot.control.profile_choice import Choice, measures_this
 from specpilot.control.queue import Retry
-from specpilot.control.rollout import Trouble, rollout_of
+from specpilot.control.rollout import RESCALED, Trouble, rescaled, rollout_of
 from specpilot.control.status import announcements, refused_status, status_of
 from specpilot.control.step import Evidence, first_schedule, settings, without_leave
 from specpilot.control.store import Key, Store
@@ -213,22 +213,24 @@ class Reconciler:
             log.warning("plan refused", namespace=g.key[0], name=g.key[1], error=e.message)
             return trouble
         live.refused = None
-        self._remember(g.key, outcome)
+        await self._remember(g, outcome)
         return None
 
-    def _remember(self, key: Key, outcome: Outcome) -> None:
-        for word, bodies in (("applied", outcome.applied), ("deleted", outcome.deleted)):
-            for body in bodies:
-                child = {"kind": body["kind"], "child": body["metadata"]["name"]}
-                log.info(word, namespace=key[0], name=key[1], **child)
+    async def _remember(self, g: Gathered, outcome: Outcome) -> None:
+        outcome.log(*g.key)
         for body in outcome.applied:
             self._store.put(body)
+        if text := rescaled(g.child("Deployment", g.key[1]), outcome.applied):
+            await self._events.say(g.body, "Warning", RESCALED, text, time.time())
 
     async def _report(
         self, g: Gathered, choice: Choice, schedule: Schedule | None, problem: Trouble | None
     ) -> None:
         sd, live, parsed = g.sd, g.live, g.live.parsed
         assert parsed is not None
+        complaints = parsed.complaints
+        if problem and faults.was_applied(sd.status.conditions, sd.metadata.generation):
+            complaints, problem = (problem, *complaints), None  # what serves is of this spec all the same
         deployment = self._store.get("Deployment", sd.metadata.namespace, sd.metadata.name)
         drafts = speculates(sd.spec)
         rollout = rollout_of(sd.spec.replicas, deployment, read.serving(g.pods))
@@ -246,8 +248,8 @@ class Reconciler:
             generation=sd.metadata.generation,
             rollout=rollout,
             problem=problem,
-            complaints=parsed.complaints,
-            warnings=parsed.warnings,
+            complaints=complaints,
+            warnings="; ".join(filter(None, (parsed.warnings, older_crd(self._cluster, sd.kind)))),
             waiting_for_profile=choice.profiling.hold_serving,
             speculation=replace(
                 live.speculation,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from specpilot.api.vocabulary import ENGINE_CONTAINER, Reason
+from specpilot.cluster.ownership import own_fields
 
 Body = dict[str, Any]
 
+RESCALED = "Rescaled"  # an event
 # Waiting reasons of containers, as kubelets write them.
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _CRASH = ("CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError")
@@ -36,6 +38,7 @@ class Rollout:
     total: int = 0
     complete: bool = False  # the Deployment's controller has seen the template and replaced every pod
     deadline_exceeded: str = ""  # its message
+    paused: bool = False  # by somebody: the Deployment's controller replaces no pod meanwhile
     troubles: tuple[Trouble, ...] = ()
 
 
@@ -67,7 +70,23 @@ def rollout_of(wanted: int, deployment: Body | None, pods: Iterable[Body]) -> Ro
         # Once available, a rollout stays complete: pods that fail later are no rollout.
         complete=seen and updated == total == replicas and (replicas == 0 or available),
         deadline_exceeded=str(progressing.get("message", "")) if exceeded and seen else "",
+        paused=bool(deployment["spec"].get("paused")),
         troubles=_distinct(troubles),
+    )
+
+
+def rescaled(before: Body | None, applied: Sequence[Body]) -> str:
+    """What to tell whoever scaled the Deployment itself, when `applied` has taken that back; "" where nobody did.
+
+    Left alone, an autoscaler that does it would start and end pods for ever."""
+    after = next((body for body in applied if body["kind"] == "Deployment"), None)
+    fields = own_fields(before) if before else None
+    if after is None or before is None or not fields or "f:replicas" in fields.get("f:spec", {}):
+        return ""
+    was, now = before["spec"].get("replicas"), after["spec"].get("replicas")
+    return (
+        f"somebody else scaled Deployment {after['metadata']['name']} to {was}, and it is back at {now}: scale the"
+        " SpeculativeDeployment, which an autoscaler can name as its target as well"
     )
 
 

@@ -24,6 +24,7 @@ from specpilot.control.store import Key, Store
 
 log = structlog.get_logger(__name__)
 OURS = f"{LABEL_MANAGED_BY}={MANAGER}"
+INSTALL_CRDS = "install the CRDs with `specpilot crd | kubectl apply -f -`"
 RETRY = 3.0  # seconds between attempts of the first list
 
 
@@ -66,7 +67,7 @@ async def first_sync(
             await resync(cluster, store, kinds, namespaces)
             return
         except NotFound as e:
-            message = f"{e.message}: install the CRDs with `specpilot crd | kubectl apply -f -`"
+            message = f"{e.message}: {INSTALL_CRDS}"
         except ClusterError as e:
             message = e.message
         if message != said:
