@@ -6,6 +6,7 @@ from typing import Any
 
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.api.status import (
+    ArmStatus,
     Condition,
     DesiredSpeculation,
     LastDecision,
@@ -185,6 +186,10 @@ def test_a_status_without_usable_depths_brings_none_back() -> None:
     for desired in (None, DesiredSpeculation(generation=5), falling):
         before = SpeculativeDeploymentStatus(speculation=SpeculationStatus(desired=desired))
         assert read.wanted(before, 6, Budget()) is None
+    static = status(Acknowledged(1, 1, (answer(5),))).model_copy(
+        update={"arm": ArmStatus(in_force="static=0")}
+    )
+    assert read.wanted(static, 6, Budget()) is None
     assert read.wanted(SpeculativeDeploymentStatus(), 1, Budget()) is None
 
 

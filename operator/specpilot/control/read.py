@@ -14,6 +14,7 @@ from specpilot.api.validate import Severity, problems, validate
 from specpilot.api.vocabulary import ENGINE_CONTAINER, LABEL_COMPONENT, Reason
 from specpilot.control.live import Parsed
 from specpilot.control.rollout import Trouble, is_ready
+from specpilot.decide.arm import SCHEDULE
 from specpilot.plan.labels import SERVING
 from specpilot.plan.problems import problems as rendering_problems
 from specpilot_engine.protocol import (
@@ -84,8 +85,11 @@ def last_generation(config_map: Body | None, body: Body) -> int:
 
 def wanted(status: SpeculativeDeploymentStatus, generation: int, budget: Budget) -> Schedule | None:
     """The depths that were wanted last, as a new generation: what engines go by where somebody has deleted or
-    broken their ConfigMap, or put an earlier one back. None where nothing was wanted yet."""
+    broken their ConfigMap, or put an earlier one back. None where nothing was wanted yet, or of engines that
+    go by no schedule."""
     desired = status.speculation.desired if status.speculation else None
+    if status.arm is not None and status.arm.in_force != str(SCHEDULE):
+        return None
     if desired is None or not desired.schedule:
         return None
     steps = tuple(Step(step.up_to, step.tokens) for step in desired.schedule)
