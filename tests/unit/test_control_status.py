@@ -145,6 +145,18 @@ def test_modes_that_change_nothing_say_so() -> None:
     assert (observed.reason, recommended.reason) == (Reason.OBSERVING, Reason.RECOMMENDED)
 
 
+def test_the_word_of_a_mode_ends_with_it_even_without_traffic() -> None:
+    waiting = taken(Reason.WAITING_FOR_EVIDENCE)
+    for before, mode in (
+        (Reason.OBSERVING, "Apply"),
+        (Reason.OBSERVING, "Recommend"),
+        (Reason.RECOMMENDED, "Apply"),
+    ):
+        assert tuning(mode, waiting, Finding(before, "of that mode")) == Finding(Reason.WAITING_FOR_EVIDENCE)
+    recommended = Finding(Reason.RECOMMENDED, "a better schedule is known: see lastDecision")
+    assert tuning("Recommend", waiting, recommended) == recommended
+
+
 def test_engines_that_do_something_else_are_heard() -> None:
     good = Finding(Reason.HOLDING)
     waiting = Acknowledged(2, 1, (answer(5), answer(4, file_error="not JSON")))

@@ -19,6 +19,7 @@ from specpilot_engine.protocol import Schedule
 
 UNDRAFTED_TICKS = 2  # in a row before drafts are said to be missing: one may straddle a change
 LEAST_STEPS = 16  # clean steps of a window that should have drafted
+_OF_MODE = {Reason.OBSERVING: "Observe", Reason.RECOMMENDED: "Recommend"}
 
 
 def drafting(
@@ -46,6 +47,8 @@ def tuning(mode: str, taken: Taken, before: Finding | None) -> Finding | None:
     decision = taken.decision
     if decision.reason is Reason.VERIFYING or (taken.schedule and taken.schedule.trial):
         return Finding(Reason.VERIFYING, ALTERNATING)
+    if before is not None and before.reason in _OF_MODE and _OF_MODE[before.reason] != mode:
+        before = Finding(Reason.WAITING_FOR_EVIDENCE)  # it was of another mode
     if mode == "Observe":
         return Finding(Reason.OBSERVING, "spec.tuning.mode is Observe: nothing is changed")
     if mode == "Recommend":
