@@ -26,11 +26,10 @@ INTERVAL = 4  # seconds between scrapes, and between looks: what a slow engine n
 SCRAPES = 3  # with evidence of a shift, until the schedule follows
 ENGINE_UP = 180.0  # seconds: a minute on an idle machine, profile included
 SETTLING = 90.0
-# Clients. Of a few requests drafting nearly doubles the goodput, and costs a third of it once nothing is accepted; of
-# one request that would hardly show.
-FEW, CROWD = 4, 16
-# Of target and draft: with one client depth 3 gives half as much again as depth 1, with sixteen a quarter less.
-DAMPING = 0.05
+FEW, CROWD = 4, 16  # clients
+# With this target and draft, on two processors: depth 3 doubles the goodput of one client and costs sixteen a quarter
+# of theirs; of four it adds a third, and takes a third away once nothing is accepted.
+DAMPING, DEPTHS = 0.08, [0, 3]
 
 
 @pytest.fixture
@@ -76,6 +75,8 @@ def test_one_file_serves_is_measured_and_follows_load_and_traffic(
     pair = tiny_models(damping=DAMPING)
     file = tmp_path / "tiny.yaml"
     body = tiny(vllm_image, pair.target, pair.draft, vllm_volumes(subject.namespace), INTERVAL)
+    body["spec"]["speculation"] |= {"maxTokens": max(DEPTHS), "candidates": DEPTHS}
+    body["spec"]["profiling"]["grid"]["tokens"] = DEPTHS
     file.write_text(yaml.safe_dump(body))
     with explained(cluster, subject.namespace):
         first = serve(subject, file)
@@ -120,7 +121,7 @@ def serve(subject: Watched, file: Path) -> dict[str, Any]:
     subject.serving()
     name = subject.status()["profile"]["name"]
     points = subject.cluster.get("costprofile", name, subject.namespace)["spec"]["points"]
-    assert {point["tokens"] for point in points if point["batchSize"] == 1} == {0, 1, 3}
+    assert {point["tokens"] for point in points if point["batchSize"] == 1} == set(DEPTHS)
     return subject.schedule()
 
 
