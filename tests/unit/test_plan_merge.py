@@ -125,7 +125,10 @@ def test_lists_with_keys_are_those_of_kubernetes() -> None:
         ({"metadata": {"name": "x"}}, "metadata.name"),
         ({"kind": "Pod"}, "kind"),
         ({"spec": {"volumes": [{"name": "a"}, {"name": "specpilot-run"}]}}, "spec.volumes[1]"),
-        ({"spec": {"initContainers": [{"name": "specpilot-engine"}]}}, "spec.initContainers[0]"),
+        (
+            {"spec": {"initContainers": [{"name": "specpilot-engine", "image": "x", "resources": {}}]}},
+            "spec.initContainers[0].image",
+        ),
         ({"spec": {"restartPolicy": "Never"}}, "spec.restartPolicy"),
         ({"spec": {"restartPolicy": None}}, "spec.restartPolicy"),
         ({"spec": {"containers": [{"name": "vllm", "image": "x"}]}}, "spec.containers[0].image"),
@@ -187,7 +190,10 @@ def test_what_is_the_users_is_not_refused() -> None:
             "terminationGracePeriodSeconds": 600,
             "securityContext": {"runAsUser": 0, "runAsNonRoot": False},
             "volumes": [{"name": "data"}],
-            "initContainers": [{"name": "fetch"}],
+            "initContainers": [
+                {"name": "fetch"},
+                {"name": "specpilot-import", "resources": {"limits": {"cpu": "1"}}},
+            ],
             "containers": [
                 {
                     "name": "vllm",

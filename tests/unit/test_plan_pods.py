@@ -178,14 +178,20 @@ def test_the_schedule_volume_may_be_missing_and_is_a_whole_folder() -> None:
     assert "subPath" not in mount
 
 
-def test_resources_for_the_profiler_make_no_container_where_there_is_none() -> None:
-    limits = {"limits": {"memory": "1Gi"}}
-    sd = deployment(
-        podTemplate={"spec": {"containers": [{"name": "specpilot-profiler", "resources": limits}]}}
-    )
-    assert [c["name"] for c in pod(sd)["containers"]] == ["vllm"]
-    profiler = pod(sd, where=ProfileIn.POD)["containers"][1]
-    assert profiler["resources"]["limits"] == {"memory": "1Gi"}
+def test_resources_of_our_containers_can_be_set_and_make_none_where_there_is_none() -> None:
+    """A namespace's quota may demand limits of every container."""
+    limits = {"resources": {"limits": {"memory": "1Gi"}}}
+    template = {
+        "containers": [{"name": "specpilot-profiler", **limits}],
+        "initContainers": [{"name": name, **limits} for name in ("specpilot-engine", "specpilot-import")],
+    }
+    measured = pod(deployment(podTemplate={"spec": template}), where=ProfileIn.POD)
+    for container in (measured["containers"][1], *measured["initContainers"]):
+        assert container["resources"]["limits"] == {"memory": "1Gi"}
+    assert [c["name"] for c in measured["initContainers"]] == ["specpilot-engine", "specpilot-import"]
+    plain = pod(deployment(podTemplate={"spec": template}, speculation={"method": "None"}))
+    assert [c["name"] for c in plain["containers"]] == ["vllm"]
+    assert not plain.get("initContainers")
 
 
 def test_the_profiler_holds_its_pod_back_once_and_by_no_port() -> None:

@@ -14,7 +14,7 @@ from specpilot.plan.env import engine_environment
 from specpilot.plan.inputs import OperatorFacts
 from specpilot.plan.labels import SERVING, labels
 from specpilot.plan.merge import merge
-from specpilot.plan.protect import split
+from specpilot.plan.protect import OUR_CONTAINERS, split
 from specpilot.plan.revision import Rendering
 from specpilot_engine.protocol import (
     ENV_ENGINE_URL,
@@ -55,10 +55,11 @@ def serving_template(
         },
     }
     overlay, _ = split(sd.spec)
-    if request is None and isinstance(overlay.get("spec"), dict):
-        # What the user says of the profiler must not make a container where there is none.
-        theirs = overlay["spec"].get("containers") or []
-        overlay["spec"]["containers"] = [c for c in theirs if c.get("name") != v.PROFILER_CONTAINER]
+    for field in ("containers", "initContainers"):
+        # What the user says of a container of ours must not make one where there is none.
+        absent = OUR_CONTAINERS - {c["name"] for c in template["spec"].get(field, ())}
+        if theirs := (overlay.get("spec") or {}).get(field):
+            overlay["spec"][field] = [c for c in theirs if c.get("name") not in absent]
     return _with_api_key(merge(template, overlay))
 
 

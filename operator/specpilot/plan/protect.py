@@ -40,7 +40,8 @@ OUR_MOUNTS = frozenset(
 )
 OUR_PORTS = frozenset({v.PORT_HTTP, PORT, PROFILER_PORT})
 OUR_PORT_NAMES = frozenset({names.PORT_NAME_HTTP, names.PORT_NAME_SPECPILOT, names.PORT_NAME_PROFILER})
-OUR_INIT = frozenset({v.INIT_CONTAINER, names.IMPORT_CONTAINER})
+# Beside the engine's.
+OUR_CONTAINERS = frozenset({v.PROFILER_CONTAINER, v.INIT_CONTAINER, names.IMPORT_CONTAINER})
 OUR_LABELS = frozenset(
     {v.LABEL_NAME, v.LABEL_INSTANCE, v.LABEL_COMPONENT, v.LABEL_PART_OF, v.LABEL_MANAGED_BY, v.LABEL_VERSION}
 )
@@ -82,18 +83,15 @@ def split(spec: SpeculativeDeploymentSpec) -> tuple[dict[str, Any], list[Refused
         pod.pop("restartPolicy")
     found.drop(pod, {"restartPolicy"} & pod.keys(), f"{at}.spec", "serving pods always restart")
     found.items(pod, "volumes", f"{at}.spec", lambda i: i.get("name") in OUR_VOLUMES, "rename it")
-    found.items(pod, "initContainers", f"{at}.spec", lambda i: i.get("name") in OUR_INIT, "rename it")
+    for index, container in found.items(pod, "initContainers", f"{at}.spec"):
+        if container.get("name") in OUR_CONTAINERS:
+            _only_resources(container, f"{at}.spec.initContainers[{index}]", found)
     for index, container in found.items(pod, "containers", f"{at}.spec"):
         where = f"{at}.spec.containers[{index}]"
         if container.get("name") == v.ENGINE_CONTAINER:
             _engine(container, spec, where, found)
-        elif container.get("name") == v.PROFILER_CONTAINER:
-            found.drop(
-                container,
-                container.keys() - {"name", "resources"},
-                where,
-                "of the profiler only resources can be set",
-            )
+        elif container.get("name") in OUR_CONTAINERS:
+            _only_resources(container, where, found)
         else:
             found.items(container, "ports", where, _our_port, "use another port and name")
     return template, found.refused
@@ -141,6 +139,12 @@ def _engine(container: dict[str, Any], spec: SpeculativeDeploymentSpec, where: s
     for entry in container.get("env", ()):
         if entry.get("name") == env.PYTHONPATH:
             entry["value"] = env.python_path(entry)
+
+
+def _only_resources(container: dict[str, Any], where: str, found: _Refusals) -> None:
+    """A namespace's quota may demand limits of every container."""
+    others = container.keys() - {"name", "resources"}
+    found.drop(container, others, where, f"of {container['name']} only resources can be set")
 
 
 def _our_mount(mount: Mapping[str, Any]) -> bool:
