@@ -17,6 +17,7 @@ LONG = (
     "test_operator_restart",
     "test_operator_remeasure",
     "test_operator_lifecycle",
+    "test_operator_steady",
     "test_operator_arms",
     "test_operator_retune",
     "test_operator_metrics",

@@ -17,7 +17,6 @@ SPECULATION = {"method": "MTP", "maxTokens": 3, "candidates": [0, 1, 3]}
 SLOW = {"time_scale": 0.25}  # ten engines on the processors of one test machine
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(600)
 def test_nothing_is_written_before_or_after_a_restart(
     operator: OperatorProcess, cluster: Cluster, sim_image: str
