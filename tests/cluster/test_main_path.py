@@ -26,10 +26,10 @@ INTERVAL = 4  # seconds between scrapes, and between looks: what a slow engine n
 SCRAPES = 3  # with evidence of a shift, until the schedule follows
 ENGINE_UP = 180.0  # seconds: a minute on an idle machine, profile included
 SETTLING = 90.0
-FEW, CROWD = 3, 16  # clients
-# With this target and draft, on two processors: depth 3 doubles the goodput of one client and costs sixteen a quarter
-# of theirs; to that of a few it adds a third, and takes a third away once nothing is accepted.
-DAMPING, DEPTHS = 0.08, [0, 3]
+FEW, CROWD = 2, 16  # clients; powers of two, by which the engine counts its steps
+# With this target and draft, on two processors: depth 3 doubles the goodput of one client, adds a third to that of
+# two, and costs sixteen a third of theirs. Where nothing is accepted it costs two clients a third.
+DAMPING, DEPTHS = 0.07, [0, 3]
 
 
 @pytest.fixture
