@@ -11,7 +11,9 @@ from tests.engine.warm import Warm
 from tests.setup import models, vllm
 
 from specpilot.api.deployment import SpeculativeDeploymentSpec
-from specpilot.plan.arguments import SCHEDULER, arguments, capture_sizes, speculative_config
+from specpilot.decide.arm import Arm, Kind
+from specpilot.plan.arguments import SCHEDULER, arguments, capture_sizes, speculates, speculative_config
+from specpilot.plan.arms import arms
 from specpilot.plan.limits import limits
 
 pytestmark = pytest.mark.xdist_group("vllm-code")
@@ -26,8 +28,11 @@ CASES = {
 DRAIN = 77
 
 
-def understood(code: Warm, specs: Iterable[SpeculativeDeploymentSpec], whole: bool) -> list[dict[str, Any]]:
-    lines = [{"line": arguments(spec, DRAIN), "whole": whole} for spec in specs]
+Case = tuple[SpeculativeDeploymentSpec, Arm | None]
+
+
+def understood(code: Warm, cases: Iterable[Case], whole: bool = False) -> list[dict[str, Any]]:
+    lines = [{"line": arguments(spec, DRAIN, arm), "whole": whole} for spec, arm in cases]
     said = code.run("vllm_arguments_probe.py", given=json.dumps(lines))
     answers: list[dict[str, Any]] = json.loads(said.splitlines()[-1])
     return answers
@@ -36,7 +41,8 @@ def understood(code: Warm, specs: Iterable[SpeculativeDeploymentSpec], whole: bo
 @pytest.fixture(scope="module", params=[vllm.VERSION, vllm.NEWEST])
 def parsed(request: pytest.FixtureRequest, code: Callable[[str], Warm]) -> dict[str, dict[str, Any]]:
     """Case → what vLLM understood."""
-    return dict(zip(CASES, understood(code(request.param), CASES.values(), whole=False), strict=True))
+    specs = [(spec, None) for spec in CASES.values()]
+    return dict(zip(CASES, understood(code(request.param), specs), strict=True))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -59,6 +65,17 @@ def test_every_argument_means_to_vllm_what_the_spec_says(
         assert (got["sizes"] or []) == list(capture_sizes(spec))
 
 
+@pytest.mark.parametrize("version", [vllm.VERSION, vllm.NEWEST])
+def test_every_arm_is_a_command_line_that_means_it(code: Callable[[str], Warm], version: str) -> None:
+    cases = [(spec, arm) for spec in CASES.values() if speculates(spec) for arm in arms(spec, 8000)]
+    assert {arm.kind for _, arm in cases} == set(Kind)
+    for (spec, arm), got in zip(cases, understood(code(version), cases), strict=True):
+        drafts = {} if arm.kind is Kind.NONE else speculative_config(spec, arm)
+        assert got["speculation"] == drafts, arm
+        assert got["scheduler"] == SCHEDULER
+        assert (got["sizes"] or []) == list(capture_sizes(spec, arm))
+
+
 def test_the_engine_takes_the_configuration_and_drafts_by_our_schedule(
     code: Callable[[str], Warm], tiny_models: Callable[..., models.TinyModels]
 ) -> None:
@@ -74,7 +91,7 @@ def test_the_engine_takes_the_configuration_and_drafts_by_our_schedule(
         )
         for drafter in drafters
     ]
-    got = understood(code(vllm.VERSION), specs, whole=True)
+    got = understood(code(vllm.VERSION), [(spec, None) for spec in specs], whole=True)
     effective = [answer["effective"] for answer in got]
     assert [e["method"] for e in effective] == ["ngram", "draft_model"]
     assert effective[1]["model"] == str(tiny.draft)
