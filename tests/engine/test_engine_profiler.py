@@ -98,13 +98,15 @@ def test_the_budget_ends_it_with_what_it_has(pod):
 
 
 def test_an_engine_that_goes_away_twice_under_a_batch_loses_that_batch_only(pod):
-    pod.profiler(ProfileRequest("k", (0,), (1, 8), (512,), 1200, 2, 120.0))
+    # Slow steps: on a busy machine too, a request outlasts the crash.
+    slow = {"step_time_ms": [[40, 60], [80, 120]]}
+    pod.profiler(ProfileRequest("k", (0,), (1, 8), (512,), 120, 2, 120.0))
     until(lambda: "key" in pod.profile(), "the profiler's port")
     for _ in range(2):
-        pod.engine(fail={"crash_after": 4}).wait()
-    pod.engine()
+        pod.engine(**slow, fail={"crash_after": 4}).wait()
+    pod.engine(**slow)
     profile = pod.finished()
-    assert pod.measured(profile) == pytest.approx({(0, 8): 6})
+    assert pod.measured(profile) == pytest.approx({(0, 8): 60})
     assert profile["error"] == "the engine went away 2 times at 1 requests, context 512 (1 point left out)"
 
 
