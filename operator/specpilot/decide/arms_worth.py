@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,24 +17,20 @@ from numpy.typing import NDArray
 from specpilot.decide import arms_constants as a
 from specpilot.decide.arm import Arm, Kind
 from specpilot.decide.arms_memory import Seen
-from specpilot.decide.goodput import Landscape, landscape
+from specpilot.decide.goodput import Landscape
+from specpilot.decide.known import known, prior_of
 from specpilot.decide.memory import Memory
 from specpilot.decide.objective import admissible, scores
 from specpilot.decide.schedule import depth_indices
 from specpilot.decide.settings import Settings
 from specpilot.estimate import constants as c
-from specpilot.estimate.cost import Costs
 from specpilot.estimate.load import LoadMemory
-from specpilot.estimate.profile import CostPrior
-from specpilot.estimate.survival import believe
 from specpilot.estimate.windows import Window
 from specpilot_engine.protocol import ProfilePoint, bucket
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Measured = Mapping[Arm, Mapping[int, Seen]]  # by batch bucket (upper edge)
-
-_prior = lru_cache(maxsize=64)(CostPrior)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +61,7 @@ def view(
 ) -> View:
     """Put together what the tuner knows."""
     depths, most = settings.depths, settings.max_batch
-    costs = Costs(memory.cost, _prior(tuple(points)), depths, most, memory.load.context)
-    land = landscape(depths, believe(memory.survival, depths[-1]), costs, settings.allowed)
+    land = known(memory, prior_of(points), depths, most, settings.allowed)
     scheduled = depth_indices(settings.in_force.steps, depths, most)
     if in_force.kind in (Kind.STATIC, Kind.NONE):
         # A schedule would follow the traffic: it would have what is better than the present depth beyond doubt.

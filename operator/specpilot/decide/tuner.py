@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,8 @@ from specpilot.decide import exploration as exploring
 from specpilot.decide import trying, undone
 from specpilot.decide.decision import Decision
 from specpilot.decide.explain import rows
-from specpilot.decide.goodput import Landscape, landscape
+from specpilot.decide.goodput import Landscape
+from specpilot.decide.known import known, prior_of
 from specpilot.decide.memory import Memory, Tried
 from specpilot.decide.objective import admissible, scores
 from specpilot.decide.schedule import depth_indices, shorten
@@ -38,7 +38,7 @@ def initial_schedule(profile: Sequence[ProfilePoint], settings: Settings) -> tup
     With a profile, what pays at the survival of no traffic in particular; without, the smallest depth
     above 0, which costs little where it is wrong.
     """
-    prior = _prior(tuple(profile))
+    prior = prior_of(profile)
     land = _landscape(Memory(), prior, settings)
     reference = np.zeros(settings.max_batch, np.intp)
     if prior.measured:
@@ -69,7 +69,7 @@ def tune(
     """
     memory = _note_in_force(trying.note(memory, settings, now), settings, now)
     windows = [w for w in windows if w.cells]
-    prior = _prior(tuple(profile))
+    prior = prior_of(profile)
     if not windows:
         text = "no decoding was seen since the last look, so the schedule holds"
         return memory, _hold(settings, Reason.WAITING_FOR_EVIDENCE, text)
@@ -104,10 +104,6 @@ def _on_trial(
     if trial.given_up is not None:
         return memory, trial.given_up
     return memory, _hold(settings, Reason.VERIFYING, trying.ALTERNATING)
-
-
-# A profile is the same at every tick.
-_prior = lru_cache(maxsize=64)(CostPrior)
 
 
 def _note_in_force(memory: Memory, settings: Settings, now: float) -> Memory:
@@ -152,10 +148,7 @@ def _learn(memory: Memory, windows: Sequence[Window], prior: CostPrior, now: flo
 
 
 def _landscape(memory: Memory, prior: CostPrior, settings: Settings) -> Landscape:
-    depths, context = settings.depths, memory.load.context
-    costs = cost.Costs(memory.cost, prior, depths, settings.max_batch, context)
-    land = landscape(depths, survival.believe(memory.survival, depths[-1]), costs, settings.allowed)
-    return replace(land, noise=memory.cost.dispersion.value)
+    return known(memory, prior, settings.depths, settings.max_batch, settings.allowed)
 
 
 def _all_sizes(max_batch: int) -> Floats:

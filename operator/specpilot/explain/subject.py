@@ -10,14 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpilot.decide.explain import Row, rows
-from specpilot.decide.goodput import Allowed, Landscape, landscape
+from specpilot.decide.goodput import Allowed, Landscape
+from specpilot.decide.known import known, prior_of
 from specpilot.decide.memory import Memory
 from specpilot.decide.objective import admissible
 from specpilot.decide.schedule import depth_indices, run_lengths
 from specpilot.decide.tuner import everywhere
-from specpilot.estimate.cost import Costs
-from specpilot.estimate.profile import CostPrior
-from specpilot.estimate.survival import believe
 from specpilot.explain.block import Verification, Worth, worth
 from specpilot_engine.protocol import ProfilePoint, Schedule, Step
 
@@ -106,9 +104,7 @@ def explain(subject: Subject, batches: Sequence[int] = ()) -> Explanation:
     A size above the largest is shown as the largest, with a note.
     """
     memory, depths = subject.memory, subject.depths
-    belief = believe(memory.survival, depths[-1])
-    costs = Costs(memory.cost, CostPrior(subject.points), depths, subject.max_batch, memory.load.context)
-    land = landscape(depths, belief, costs, subject.allowed)
+    land = known(memory, prior_of(subject.points), depths, subject.max_batch, subject.allowed)
     may = admissible(land, subject.ceiling)
     best = np.where(may, land.log_goodput, -np.inf).argmax(axis=0)
     chosen = best
@@ -133,8 +129,8 @@ def explain(subject: Subject, batches: Sequence[int] = ()) -> Explanation:
         gain,
         rows(land, chosen, weights, sorted({min(b, subject.max_batch) for b in batches})),
         weights,
-        tuple(float(s) for s in belief.survival),
-        tuple(float(d) for d in belief.deviation()),
+        tuple(float(s) for s in land.survival.survival),
+        tuple(float(d) for d in land.survival.deviation()),
         worth(subject.verification, land, may, weights),
         tuple(notes),
     )
