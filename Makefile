@@ -10,6 +10,7 @@ SETUP := $(BIN)/python -m tests.setup
 
 export UV_PYTHON_DOWNLOADS := never
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export MYPY_CACHE_DIR := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/specpilot/mypy
 unexport PYTHONDONTWRITEBYTECODE  # the many processes of the tests would each compile all that they import
 
 .DEFAULT_GOAL := help
@@ -49,16 +50,8 @@ format: venv  ## put every file into shape
 setup: venv  ## bring what the engine and cluster tests need into the cache
 	$(SETUP) engine cluster
 
-# Real engines and a real cluster on a busy machine can be late. What failed gets one more try, in the open: both
-# runs are printed, and what fails twice fails.
-twice = $(1) || { echo "specpilot: what failed above is tried once more" >&2; \
-	$(1) --last-failed --last-failed-no-failures=none; }
-TIERS := tests/engine tests/cluster tests/unit tests/chart
-TOGETHER := $(PYTEST) --numprocesses 3 --dist loadgroup --no-loadscope-reorder --durations=30 -m "not alone" $(TIERS)
-ALONE := $(PYTEST) --durations=5 -m alone $(TIERS)
 test: lint setup  ## everything: lint, then all tests
-	$(call twice,$(TOGETHER))
-	$(call twice,$(ALONE))
+	$(BIN)/python -m tests.everything
 
 test-unit: venv  ## decisions, plans, the simulated engine: two minutes
 	$(PYTEST) tests/unit
@@ -94,4 +87,4 @@ cluster-down: venv  ## remove that cluster
 	$(SETUP) cluster-down
 
 clean:  ## remove the virtual environment and what tools left; the cache stays
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Workers share a cluster, which none of them may stop: whoever gives them work does."""
     if session.config.getoption("numprocesses", None):
-        session.config.stash[FOUND_UP] = cluster.is_up()
+        session.config.stash[FOUND_UP] = cluster.KEEP in os.environ or cluster.is_up()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
@@ -26,7 +27,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     except TroubleError as error:
         pytest.fail(str(error), pytrace=False)
     yield running
-    if started and not hasattr(request.config, "workerinput"):
+    if started and not (hasattr(request.config, "workerinput") or clusters.KEEP in os.environ):
         clusters.stop()
 
 

@@ -1,0 +1,53 @@
+"""Every test, in rounds that suit two cores, on one cluster: `python -m tests.everything`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from deploy.console import TroubleError, say
+from tests.setup import cluster
+
+TIERS = ("tests/engine", "tests/cluster", "tests/unit", "tests/chart")
+SPREAD = ("--numprocesses", "3", "--dist", "loadgroup", "--no-loadscope-reorder")
+ROUNDS = (
+    (*SPREAD, "--durations=30", "-m", "not alone", *TIERS),
+    ("--durations=5", "-m", "alone", *TIERS),
+)
+AGAIN = ("--last-failed", "--last-failed-no-failures=none")
+
+
+def main() -> int:
+    """All rounds, whatever failed before."""
+    found_up = cluster.is_up()
+    try:
+        return max([_round(arguments) for arguments in ROUNDS])
+    except TroubleError as error:
+        say(str(error))
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if not found_up and cluster.is_up():
+            cluster.stop()
+
+
+def _round(arguments: Sequence[str]) -> int:
+    """Real engines and a real cluster on a busy machine can be late: what failed gets one more try, in the open.
+    Both runs are printed, and what fails twice fails."""
+    failed = _pytest(*arguments)
+    if failed:
+        say("what failed above is tried once more")
+        failed = _pytest(*arguments, *AGAIN)
+    return failed
+
+
+def _pytest(*arguments: str) -> int:
+    environment = {**os.environ, cluster.KEEP: "1"}
+    return subprocess.run([sys.executable, "-m", "pytest", *arguments], env=environment).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""What a pod holds of a node, as the scheduler counts it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from specpilot.cluster.nodes import requested
+
+Body = dict[str, Any]
+
+
+def container(requests: Body | None = None, limits: Body | None = None, **fields: Any) -> Body:
+    return {"name": "c", "resources": {"requests": requests or {}, "limits": limits or {}}, **fields}
+
+
+def pod(*containers: Body, first: tuple[Body, ...] = (), **fields: Any) -> Body:
+    return {"spec": {"containers": list(containers), "initContainers": list(first), **fields}}
+
+
+def test_containers_add_up_and_what_is_only_limited_is_asked_for() -> None:
+    both = pod(
+        container({"cpu": "500m", "memory": "1Gi"}), container(limits={"cpu": 1, "nvidia.com/gpu": "2"})
+    )
+    assert requested(both) == {
+        "cpu": Decimal("1.5"),
+        "memory": Decimal(2**30),
+        "nvidia.com/gpu": Decimal(2),
+    }
+    assert requested(pod(container({"cpu": "1"}, {"cpu": "4"}))) == {"cpu": Decimal(1)}
+
+
+def test_init_containers_count_only_where_they_need_more_than_what_follows() -> None:
+    large, small = container({"cpu": "3"}), container({"cpu": "1"})
+    assert requested(pod(small, small, first=(large,)))["cpu"] == 3
+    assert requested(pod(large, small, first=(small, large)))["cpu"] == 4
+
+
+def test_sidecars_run_beside_all_that_comes_after_them() -> None:
+    sidecar, one = container({"cpu": "1"}, restartPolicy="Always"), container({"cpu": "3"})
+    assert requested(pod(container({"cpu": "1"}), first=(sidecar, one)))["cpu"] == 4
+    assert requested(pod(container({"cpu": "1"}), first=(one, sidecar)))["cpu"] == 3
+    assert requested(pod(one, first=(sidecar, container({"cpu": "2"}))))["cpu"] == 4
+
+
+def test_what_asks_for_nothing_holds_nothing() -> None:
+    assert requested({}) == {}
+    assert requested(pod(container({"cpu": "0"}), container({"memory": "lots"}))) == {}
+    assert requested(pod(container(), overhead={"memory": "64Mi"})) == {"memory": Decimal(2**26)}
