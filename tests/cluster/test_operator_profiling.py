@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.cluster.operator_world import SMALL_GRID, Watched, simulated
 from tests.setup.cluster import Cluster
 from tests.setup.waiting import eventually
 
 from specpilot.cluster.client import Cluster as Client
-from specpilot.cluster.devices import Devices
+from specpilot.cluster.nodes import PLENTY, Nodes
 
 POINTS = len(SMALL_GRID["tokens"]) * len(SMALL_GRID["batchSizes"])
 
@@ -89,30 +91,37 @@ def test_a_job_that_fails_is_not_repeated_until_somebody_deletes_it(
     )
 
 
-async def test_free_devices_are_counted_as_the_scheduler_counts_them(cluster: Cluster, where: str) -> None:
-    """Of the node's eight, a pod that runs holds three."""
-    device = {"nvidia.com/gpu": 3}
+async def test_room_is_counted_as_the_scheduler_counts_it(cluster: Cluster, where: str) -> None:
+    """Of the node's eight devices, a pod that runs holds three."""
     container = {
         "name": "main",
         "image": "localhost/pause:1",
-        "resources": {"limits": {k: str(v) for k, v in device.items()}},
+        "resources": {"limits": {"nvidia.com/gpu": "3"}},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
     security = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
     spec = {"containers": [container], "securityContext": security, "terminationGracePeriodSeconds": 0}
+
+    def asking(**requests: str) -> dict[str, Any]:
+        named = {name.replace("gpu", "nvidia.com/gpu"): amount for name, amount in requests.items()}
+        return {"spec": {"containers": [{"name": "vllm", "resources": {"requests": named}}]}}
+
     api = await Client.connect(str(cluster.kubeconfig))
     try:
-        devices = Devices(api)
-        before = await devices.room(device)
+        nodes = Nodes(api)
+        before = await nodes.room({"spec": spec})
         cluster.apply(
             {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "holder"}, "spec": spec}, namespace=where
         )
         placed = ("pod/holder", "--for=condition=PodScheduled", "--timeout=20s", "--namespace", where)
         cluster.kubectl("wait", *placed)
         assert before == 2
-        assert await devices.room(device) == 1
-        assert await devices.room({"nvidia.com/gpu": 5}) == 1
-        assert await devices.room({"nvidia.com/gpu": 6}) == 0
-        assert await devices.room({"example.com/other": 1}) == 0
+        assert await nodes.room({"spec": spec}) == 1
+        assert await nodes.room(asking(gpu="5")) == 1
+        assert await nodes.room(asking(gpu="6")) == 0
+        assert await nodes.room(asking(gpu="1", memory="1Pi")) == 0
+        assert await nodes.room(asking(cpu="1m", memory="1Mi")) > 1
+        assert await nodes.room(asking(other="1")) == 0
+        assert await nodes.room({}) == PLENTY
     finally:
         await api.aclose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -84,8 +85,9 @@ def test_a_memory_that_may_not_be_kept_is_told_while_everything_goes_on(
     flash = Watched(cluster, place, "flash")
     flash.apply(simulated("flash", sim_image))
     flash.serving()
+    others = [c for c in cluster.get("configmaps", "", place) if c["metadata"]["name"] != "flash-tuner"]
+    quota(cluster, place, count__configmaps=str(len(others)))
     cluster.kubectl("delete", "configmap", "flash-tuner", "--namespace", place, "--ignore-not-found")
-    quota(cluster, place, count__configmaps=str(len(cluster.get("configmaps", "", place))))
     lives = flash.pod_lives()
     with load(flash.urls(), clients=8):
         told = flash.wait("Tuned", "ApplyFailed", 60)
@@ -98,6 +100,30 @@ def test_a_memory_that_may_not_be_kept_is_told_while_everything_goes_on(
         eventually(lambda: cluster.get("configmap", "flash-tuner", place), 60, "the memory is kept")
         eventually(lambda: flash.condition("Tuned")["reason"] != "ApplyFailed", 30, "nothing is refused")
     assert flash.pod_lives() == lives
+
+
+def test_a_memory_that_somebody_deletes_is_kept_again_without_anything_new(
+    cluster: Cluster, place: str, sim_image: str
+) -> None:
+    flash = Watched(cluster, place, "flash")
+    flash.apply(simulated("flash", sim_image))
+    flash.serving()
+
+    def kept() -> Any:
+        return (cluster.get("configmap", "flash-tuner", place) or {}).get("data")
+
+    with load(flash.urls(), clients=4):
+        flash.wait("Speculating", "Drafting", 30)
+        eventually(kept, 30, "the memory is kept")
+
+    def settled() -> Any:
+        data = kept()
+        time.sleep(3)  # three times as long as evidence waits to be written here
+        return data if kept() == data else None
+
+    before = eventually(settled, 30, "nothing more is learnt")
+    cluster.kubectl("delete", "configmap", "flash-tuner", "--namespace", place)
+    assert eventually(kept, 20, "the memory is kept again") == before
 
 
 def test_a_profile_that_may_not_be_written_is_told_and_comes_later(

@@ -77,6 +77,7 @@ def test_a_pod_that_joins_later_runs_the_schedule_in_force(flash: Watched, clust
 
 def test_observe_changes_nothing_and_recommend_says_what_it_would_change(flash: Watched) -> None:
     flash.patch(tuning={"mode": "Observe"})
+    eventually(lambda: not flash.schedule()["exploration"]["price"], 20, "nothing is explored any more")
     flash.serving()
     schedule, decision = flash.schedule(), flash.status()["lastDecision"]
     shallow = depth_at(schedule, 2) <= 3

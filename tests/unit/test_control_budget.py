@@ -8,7 +8,7 @@ from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.control.step import first_schedule, settings, without_leave
 from specpilot.estimate.counters import Counters
 from specpilot.estimate.windows import Discard, Discarded, Window, between
-from specpilot_engine.protocol import Budget, Schedule, Step
+from specpilot_engine.protocol import Budget, Exploration, Schedule, Step
 
 IN_FORCE = Schedule(4, (Step(16, 3),))
 
@@ -54,6 +54,13 @@ def test_leave_that_is_withdrawn_ends_with_a_new_generation_and_leave_that_is_ne
     assert without_leave(IN_FORCE, never) is None
     assert without_leave(with_budget, auto) is None
     assert without_leave(IN_FORCE, auto) is None
+
+
+@pytest.mark.parametrize("withdrawn", [{"mode": "Observe"}, {"mode": "Recommend"}, {"price": 0.0}])
+def test_who_may_not_change_the_schedule_does_not_go_on_exploring_either(withdrawn):
+    exploring = replace(IN_FORCE, exploration=Exploration(0.005, 3, 0.1, 64))
+    assert without_leave(exploring, settings(spec(**withdrawn), IN_FORCE)) == replace(IN_FORCE, generation=5)
+    assert without_leave(exploring, settings(spec(), IN_FORCE)) is None
 
 
 def test_a_window_in_which_drafts_were_cut_and_no_whole_step_was_timed_is_discarded():

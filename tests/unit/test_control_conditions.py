@@ -154,6 +154,14 @@ def since(conditions: list[Condition]) -> dict[str, Any]:
     return {c.type: c.last_transition_time for c in conditions}
 
 
+def test_a_rollout_that_ends_pods_first_says_so() -> None:
+    told = {c.type: c for c in assess(replace(FINE, rollout=replace(ROLLING, in_turn=True)), [], NOW)}
+    assert told["Progressing"].message == (
+        "1 of 2 pods are of this generation; each ends before its successor starts, as one more would not fit"
+        " beside them"
+    )
+
+
 def test_a_paused_rollout_says_how_to_go_on() -> None:
     told = {c.type: c for c in assess(replace(FINE, rollout=replace(ROLLING, paused=True)), [], NOW)}
     assert told["Progressing"].message.startswith(

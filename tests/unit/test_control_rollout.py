@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specpilot.api.vocabulary import Reason
-from specpilot.control.rollout import is_ready, life_of, rescaled, rollout_of, trouble_of
+from specpilot.control.rollout import Trouble, is_ready, life_of, rescaled, rollout_of, trouble_of
 
 
 def deployment(generation: int = 1, **status: Any) -> dict[str, Any]:
@@ -50,11 +50,20 @@ def test_a_rollout_is_complete_once_it_was_available() -> None:
     assert (rollout.updated, rollout.ready, rollout.complete) == (2, 2, True)
 
 
-def test_pods_that_cannot_be_created_are_a_trouble_of_the_pod_template() -> None:
-    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            'pods "sim-6c9d8b7c5f-x2z4k" is forbidden: exceeded quota: q',
+            "a pod is forbidden: exceeded quota: q",
+        ),
+        ("exceeded quota", "exceeded quota"),
+    ],
+)
+def test_pods_that_are_refused_are_told_without_the_name_of_each_attempt(said: str, told: str) -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "message": said}
     (trouble,) = rollout_of(2, deployment(conditions=[failure]), []).troubles
-    assert trouble.reason is Reason.INVALID_POD_TEMPLATE
-    assert "exceeded quota" in trouble.message
+    assert trouble == Trouble(Reason.PODS_REFUSED, f"pods cannot be created: {told}")
 
 
 @pytest.mark.parametrize(

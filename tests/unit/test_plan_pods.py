@@ -143,10 +143,10 @@ def test_a_slow_start_is_neither_killed_nor_called_stuck() -> None:
     assert objects["Deployment"]["spec"]["progressDeadlineSeconds"] >= startup + 3600
 
 
-def test_a_rollout_needs_no_spare_device_unless_there_is_one() -> None:
+def test_a_rollout_needs_no_room_for_one_more_pod_unless_there_is_some() -> None:
     strategy = rendered(deployment())["Deployment"]["spec"]["strategy"]["rollingUpdate"]
     assert strategy == {"maxSurge": 0, "maxUnavailable": 1}
-    spare = rendered(deployment(), gpus_free=True)["Deployment"]["spec"]["strategy"]["rollingUpdate"]
+    spare = rendered(deployment(), surge=True)["Deployment"]["spec"]["strategy"]["rollingUpdate"]
     assert spare == {"maxSurge": 1, "maxUnavailable": 0}
 
 

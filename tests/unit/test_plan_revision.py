@@ -171,8 +171,8 @@ def test_serving_pods_are_never_taken_away_to_wait_for_a_profile() -> None:
 
 
 def test_devices_that_come_and_go_do_not_change_the_strategy() -> None:
-    before = plan(sd(), inputs(gpus_free=True), None)["Deployment"]
-    assert plan(sd(), inputs(gpus_free=False), before)["Deployment"] == before
+    before = plan(sd(), inputs(surge=True), None)["Deployment"]
+    assert plan(sd(), inputs(surge=False), before)["Deployment"] == before
 
 
 def test_a_request_that_cannot_be_read_counts_as_none() -> None:

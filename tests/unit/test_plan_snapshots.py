@@ -29,7 +29,7 @@ def deployment(case: str) -> SpeculativeDeployment:
 
 def rendered(case: str) -> list[dict[str, object]]:
     sd = deployment(case)
-    where = where_to_profile(sd.spec, devices_free=True)
+    where = where_to_profile(sd.spec, room=True)
     request = profile_request(sd.spec, where) if where is not ProfileIn.NOWHERE else None
     operator = OperatorFacts("ghcr.io/specpilot/specpilot:0.1.0", network_policy=True, pod_monitor=True)
     return render(sd, Inputs(Schedule(1, (Step(256, 1),)), operator, Profiling(where, request)))

@@ -174,7 +174,7 @@ class Tuning(Model):
     model_config = ConfigDict(json_schema_extra=rules(*policies.TUNING))
 
     mode: Literal["Observe", "Recommend", "Apply"] = "Apply"
-    """Observe decides nothing, Recommend only shows its decision, Apply makes the change."""
+    """Observe decides nothing, Recommend only shows its decision, Apply makes the change. Only Apply explores."""
     actuator: Literal["Auto", "Live", "Restart"] = "Auto"
     """How a change reaches the engine. Live: without a restart. Restart: besides, pods are replaced, one at a
     time, where another configuration of the engine (one depth without a schedule, no speculation, vLLM's

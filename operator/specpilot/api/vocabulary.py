@@ -55,6 +55,7 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"  # what admission cannot see: version, cluster
     NOT_SUPPORTED = "NotSupported"  # valid, but not by this engine version or this operator yet
     INVALID_POD_TEMPLATE = "InvalidPodTemplate"  # the dry run refused the merged pod template
+    PODS_REFUSED = "PodsRefused"  # the template is taken, its pods are not: a quota, pod security, a webhook
     APPLY_FAILED = "ApplyFailed"
     INTERNAL_ERROR = "InternalError"  # a bug of the operator; also of Tuned
     IMAGE_PULL_FAILED = "ImagePullFailed"

@@ -1,11 +1,14 @@
-"""Nodes and their devices: what a pod runs on, and whether one more pod would find its devices."""
+"""Nodes: what a pod runs on, and whether one more pod would find what it asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 import structlog
+from kubernetes.utils.quantity import parse_quantity
 
 from specpilot.cluster.client import Cluster
 from specpilot.cluster.errors import ClusterError
@@ -13,19 +16,21 @@ from specpilot.cluster.kinds import NODE, POD
 
 log = structlog.get_logger(__name__)
 Body = dict[str, Any]
+Amounts = dict[str, Decimal]  # by resource
 
+PLENTY = 1_000_000  # pods
 # Written by the vendors' feature discovery.
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product")
 
 
-class Devices:
+class Nodes:
     """Asks the API server when it is asked: nodes and other people's pods are not worth a cache."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._names: dict[tuple[str, bool], str] = {}
 
-    async def name(self, node: str, accelerated: bool) -> str:
+    async def device(self, node: str, accelerated: bool) -> str:
         """What a pod on `node` computes with: the GPU's product name, or the kind and number of CPUs.
 
         "" where the node does not say, or where the operator may not look.
@@ -39,44 +44,68 @@ class Devices:
             self._names[node, accelerated] = _name(body or {}, accelerated)
         return self._names[node, accelerated]
 
-    async def room(self, wanted: Mapping[str, int]) -> int:
-        """How many more pods that each want these devices would fit at this moment; 0 where the operator
-        may not look."""
+    async def room(self, pod: Body) -> int:
+        """How many more pods that ask for what this one does would fit at this moment; 0 where the operator
+        may not look. Who asks for nothing always fits."""
+        wanted = requested(pod)
         if not wanted:
-            return 0
+            return PLENTY
         try:
             nodes, _ = await self._cluster.list(NODE)
             pods, _ = await self._cluster.list(POD, fields="status.phase!=Succeeded,status.phase!=Failed")
         except ClusterError as e:
-            log.info("free devices unknown", error=e.message)
+            log.info("room unknown", error=e.message)
             return 0
         free = {n["metadata"]["name"]: _allocatable(n, wanted) for n in nodes if _usable(n)}
-        for pod in pods:
-            node = (pod.get("spec") or {}).get("nodeName")
-            if node in free:
-                for device, amount in requested(pod, wanted).items():
-                    free[node][device] -= amount
+        for one in pods:
+            left = free.get((one.get("spec") or {}).get("nodeName"))
+            if left is not None:
+                for resource, amount in requested(one).items():
+                    left[resource] = left.get(resource, Decimal()) - amount
         return sum(
-            max(0, min(left[device] // amount for device, amount in wanted.items())) for left in free.values()
+            max(0, min(int(left[resource] / amount) for resource, amount in wanted.items()))
+            for left in free.values()
         )
 
 
-def requested(pod: Body, wanted: Mapping[str, int]) -> dict[str, int]:
-    """Devices of the `wanted` kinds that a pod holds: the sum of its containers and sidecars, or what one
-    of its init containers needs before them."""
+def requested(pod: Body) -> Amounts:
+    """What a pod holds of each resource, zeros left out, as the scheduler counts it: the sum of its containers and
+    sidecars, or what one of its init containers needs before them; and its overhead."""
     spec = pod.get("spec") or {}
-    total = dict.fromkeys(wanted, 0)
-    most = dict.fromkeys(wanted, 0)
-    for container in [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]:
-        limits = (container.get("resources") or {}).get("limits") or {}
-        first = container in (spec.get("initContainers") or []) and container.get("restartPolicy") != "Always"
-        for device in wanted:
-            amount = _count(limits.get(device, 0))
-            if first:
-                most[device] = max(most[device], total[device] + amount)
-            else:
-                total[device] += amount
-    return {device: max(total[device], most[device]) for device in wanted}
+    total: Amounts = {}
+    most: Amounts = {}
+    for container in spec.get("initContainers") or []:
+        mine = _asked(container)
+        if container.get("restartPolicy") == "Always":
+            total = _sum(total, mine)
+            mine = {}
+        most = _max(most, _sum(total, mine))
+    for container in spec.get("containers") or []:
+        total = _sum(total, _asked(container))
+    whole = _sum(_max(total, most), _amounts(spec.get("overhead") or {}))
+    return {resource: amount for resource, amount in whole.items() if amount > 0}
+
+
+def _asked(container: Body) -> Amounts:
+    resources = container.get("resources") or {}
+    return _amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+
+
+def _sum(one: Amounts, other: Amounts) -> Amounts:
+    return {name: one.get(name, Decimal()) + other.get(name, Decimal()) for name in {**one, **other}}
+
+
+def _max(one: Amounts, other: Amounts) -> Amounts:
+    return {name: max(one.get(name, Decimal()), other.get(name, Decimal())) for name in {**one, **other}}
+
+
+def _amounts(quantities: Mapping[str, Any]) -> Amounts:
+    """Those that are none, which the API server will refuse, count as nothing."""
+    found = {}
+    for name, text in quantities.items():
+        with suppress(ValueError):
+            found[name] = parse_quantity(text)
+    return found
 
 
 def _name(node: Body, accelerated: bool) -> str:
@@ -95,10 +124,6 @@ def _usable(node: Body) -> bool:
     return ready and not (node.get("spec") or {}).get("unschedulable")
 
 
-def _allocatable(node: Body, wanted: Mapping[str, int]) -> dict[str, int]:
-    allocatable = node["status"].get("allocatable") or {}
-    return {device: _count(allocatable.get(device, 0)) for device in wanted}
-
-
-def _count(text: Any) -> int:
-    return int(text) if str(text).isdigit() else 0
+def _allocatable(node: Body, wanted: Amounts) -> Amounts:
+    allocatable = _amounts(node["status"].get("allocatable") or {})
+    return {name: allocatable.get(name, Decimal()) for name in wanted}

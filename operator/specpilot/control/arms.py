@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specpilot.api import status as api
@@ -14,7 +14,7 @@ from specpilot.api.vocabulary import Reason
 from specpilot.control.acknowledge import Acknowledged
 from specpilot.control.conditions import Finding
 from specpilot.control.live import Live
-from specpilot.control.rollout import Rollout, broken, startup_seconds
+from specpilot.control.rollout import Rollout, broken, rollout_of, startup_seconds
 from specpilot.control.step import Taken
 from specpilot.decide import arms_worth
 from specpilot.decide.arm import SCHEDULE, Arm, Kind
@@ -25,13 +25,29 @@ from specpilot.plan import adaptive
 from specpilot.plan.arguments import base_arm, live_support
 from specpilot.plan.arms import arms
 from specpilot.plan.limits import limits
-from specpilot.plan.revision import spec_hash
+from specpilot.plan.revision import recorded_arm, spec_hash
 from specpilot_engine.protocol import Schedule, Step
 
 Body = dict[str, Any]
 
 KEY = "arms.json"  # in the tuner's ConfigMap
 LOOK = 4.0  # intervals between two looks where nothing but a recommendation can come of them
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """The engines of one deployment as observed: their arm, and the pods that serve or are to."""
+
+    arm: Arm
+    rollout: Rollout
+    deployment: Body | None
+    pods: Sequence[Body]
+
+
+def engines(sd: SpeculativeDeployment, deployment: Body | None, pods: Sequence[Body]) -> Engines:
+    """Of pods that serve or are to, and the Deployment they belong to."""
+    rollout = rollout_of(sd.spec.replicas, deployment, pods)
+    return Engines(recorded_arm(deployment, sd), rollout, deployment, pods)
 
 
 def memory_in(config_map: Body | None) -> ArmMemory:
@@ -71,16 +87,14 @@ def due(sd: SpeculativeDeployment, live: Live, arm: Arm, now: float) -> bool:
 def look(
     sd: SpeculativeDeployment,
     live: Live,
-    arm: Arm,
+    seen: Engines,
     taken: Taken,
     to: Settings,
-    rollout: Rollout,
-    deployment: Body | None,
-    pods: Sequence[Body],
     now: float,
 ) -> tuple[ArmMemory, Turn | None]:
-    """The arms' part of one tick; `pods` are those that serve or are to."""
+    """The arms' part of one tick."""
     evidence, choice, tuning = taken.evidence.memory, live.choice, sd.spec.tuning
+    arm, rollout = seen.arm, seen.rollout
     facts = Situation(
         spec=spec_hash(sd),
         in_force=arm,
@@ -89,10 +103,10 @@ def look(
         tell=tuning.mode != "Observe" and tuning.actuator != "Live",
         needed=math.log1p(tuning.minimum_gain),
         dwell=seconds(tuning.dwell),
-        startup=startup_seconds(pods),
+        startup=startup_seconds(seen.pods),
         complete=rollout.complete and rollout.ready >= rollout.wanted,
         ready=rollout.ready,
-        broken=broken(pods, deployment),
+        broken=broken(seen.pods, seen.deployment),
         # A plan that is refused already is refused for something else.
         settled=to.in_force.trial is None and choice is not None and not (choice.active or live.refused),
         refused=live.refused.trouble.message if live.refused else "",

@@ -169,6 +169,8 @@ def _rolled_out(f: Facts) -> Verdict | None:
 def _rolling(f: Facts) -> Verdict:
     r = f.rollout
     message = f"{r.updated} of {r.wanted} pods are of this generation"
+    if r.in_turn:
+        message += "; each ends before its successor starts, as one more would not fit beside them"
     if r.paused:
         message += "; the Deployment is paused: go on with `kubectl rollout resume deployment`"
     return Verdict("True", Reason.ROLLING_OUT, message)

@@ -10,10 +10,10 @@ from typing import Any
 import structlog
 
 from specpilot.cluster.client import Cluster
-from specpilot.cluster.devices import Devices
 from specpilot.cluster.errors import ClusterError
 from specpilot.cluster.events import Events
 from specpilot.cluster.kinds import Kind
+from specpilot.cluster.nodes import Nodes
 from specpilot.config import Config
 from specpilot.control import read
 from specpilot.control.acknowledge import Acknowledgements
@@ -53,7 +53,7 @@ class Controller:
         self._kinds, self._telemetry = kinds, telemetry
         self.queue: WorkQueue[Key] = WorkQueue()
         events = Events(cluster, config.identity)
-        self._reconciler = Reconciler(cluster, store, events, Devices(cluster), facts, telemetry)
+        self._reconciler = Reconciler(cluster, store, events, Nodes(cluster), facts, telemetry)
         self._acknowledgements = Acknowledgements(
             cluster, metrics, config.acknowledgement, telemetry, self._reconciler.look, self.queue.add
         )

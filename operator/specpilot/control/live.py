@@ -44,13 +44,14 @@ class Live:
     evidence: Evidence | None = None  # None until the tuner's ConfigMap has been read
     persisted: Memory | None = None  # None until the schedule in force has been noted once
     persisted_at: float = float("-inf")  # monotonic
+    remembered: bool = False  # the ConfigMap of what is persisted was there at the last look
     arms: ArmMemory = field(default_factory=ArmMemory)
     arms_kept: tuple[object, ...] = ArmMemory().decided
     arms_due: float = 0.0  # monotonic
     arms_spoke: bool = False  # the word on Tuned is theirs
     choice: Choice | None = None
     identity: Identity | None = None
-    devices_free: bool = False  # one more pod would have found its devices when the plan was first made
+    room: bool = False  # one more pod would have fitted when the plan was first made
     unread: str = ""  # why profilers that measure cannot be read, or what they say cannot be written
     unwritten_until: float = 0.0  # monotonic
     due_at: float = 0.0  # monotonic

@@ -8,7 +8,7 @@ from typing import Any
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.api.vocabulary import Reason
 from specpilot.cluster.apply import Ref
-from specpilot.cluster.devices import Devices
+from specpilot.cluster.nodes import Nodes
 from specpilot.control import read
 from specpilot.control.conditions import Finding
 from specpilot.control.live import Live
@@ -18,6 +18,7 @@ from specpilot.control.store import Key, Store
 from specpilot.plan import names
 from specpilot.plan.labels import PROFILING
 from specpilot.plan.profiling import devices_wanted
+from specpilot.plan.protect import split
 from specpilot.plan.revision import is_current
 
 Body = dict[str, Any]
@@ -39,24 +40,23 @@ class Gathered:
 
 
 class Measuring:
-    def __init__(self, store: Store, devices: Devices) -> None:
-        self._store, self._devices = store, devices
+    def __init__(self, store: Store, nodes: Nodes) -> None:
+        self._store, self._nodes = store, nodes
 
     async def choose(self, g: Gathered) -> Choice:
         """The choice of profile for one object as gathered; its identity is kept in its memory."""
         sd = g.sd
         deployment = g.child("Deployment", sd.metadata.name)
         job = g.child("Job", names.profile_job(sd.metadata.name))
-        wanted = devices_wanted(sd.spec)
         measured = job is not None and measures_this(job, sd)
         first = not measured and not (deployment and is_current(deployment, sd))
-        if first and wanted:
-            # Beside the serving pods, of which those that run hold their devices already.
+        if first:
+            # Beside the serving pods, of which those that run hold what they ask for already.
             missing = sd.spec.replicas - len(read.serving(g.pods))
-            g.live.devices_free = await self._devices.room(wanted) > max(0, missing)
+            g.live.room = await self._nodes.room(split(sd.spec)[0]) > max(0, missing)
         g.live.identity = await self.identity(sd, g.pods) or g.live.identity
         profiles = self._store.profiles(sd.metadata.namespace)
-        choice = choose(sd, profiles, deployment, job, g.live.identity, g.live.devices_free)
+        choice = choose(sd, profiles, deployment, job, g.live.identity, g.live.room)
         troubles = (trouble_of(pod) for pod in g.pods if read.component(pod) == PROFILING)
         trouble = next((t.message for t in troubles if t is not None), g.live.unread)
         if choice.active and trouble:
@@ -69,6 +69,6 @@ class Measuring:
             asked, image = read.engine_image(pod)
             node = (pod.get("spec") or {}).get("nodeName")
             if asked == sd.spec.engine.image and image and node:
-                device = await self._devices.name(node, bool(devices_wanted(sd.spec)))
+                device = await self._nodes.device(node, bool(devices_wanted(sd.spec)))
                 return Identity(image, device)
         return None

@@ -55,7 +55,7 @@ def choose(
     deployment: Body | None,
     job: Body | None,
     identity: Identity | None,
-    devices_free: bool,
+    room: bool,
 ) -> Choice:
     """`profiles` are the namespace's, `deployment` and `job` the children as observed; `identity` None
     while no pod runs. A Job that measures the right thing stays as it is: it is never started anew."""
@@ -74,7 +74,7 @@ def choose(
         return Choice(
             Profiling(done=True), Finding(Reason.PROFILING_DISABLED, "spec.profiling.policy is Never"), found
         )
-    return _measure(sd, found, deployment, job, devices_free, _near(known, mine, sd.metadata.name))
+    return _measure(sd, found, deployment, job, room, _near(known, mine, sd.metadata.name))
 
 
 def outcome_of(profile: CostProfile) -> Condition | None:
@@ -175,11 +175,11 @@ def _measure(
     partial: CostProfile | None,
     deployment: Body | None,
     job: Body | None,
-    devices_free: bool,
+    room: bool,
     near: str,
 ) -> Choice:
     hold = sd.spec.profiling.block_serving
-    where = where_to_profile(sd.spec, devices_free or hold)
+    where = where_to_profile(sd.spec, room or hold)
     if job and measures_this(job, sd):
         present = recorded_request(_pod_spec(job))
         failure = _failure(job)

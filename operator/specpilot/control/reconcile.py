@@ -13,9 +13,9 @@ from specpilot.api.status import SpeculativeDeploymentStatus
 from specpilot.api.vocabulary import Reason
 from specpilot.cluster.apply import InvalidPodTemplate, Outcome, Ref, apply_plan
 from specpilot.cluster.client import Cluster
-from specpilot.cluster.devices import Devices
 from specpilot.cluster.errors import ClusterError, Forbidden, Invalid, NotFound, Terminating
 from specpilot.cluster.events import Events
+from specpilot.cluster.nodes import Nodes
 from specpilot.cluster.status import older_crd, write_status
 from specpilot.control import arms, faults, read
 from specpilot.control.acknowledge import Acknowledgements, Following
@@ -38,7 +38,7 @@ from specpilot.plan.arguments import live_support, speculates
 from specpilot.plan.hashing import digest
 from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn
 from specpilot.plan.render import render
-from specpilot.plan.revision import carry_over, recorded_arm
+from specpilot.plan.revision import carry_over
 from specpilot_engine.protocol import Schedule, Step
 
 log = structlog.get_logger(__name__)
@@ -54,12 +54,12 @@ class Reconciler:
         cluster: Cluster,
         store: Store,
         events: Events,
-        devices: Devices,
+        nodes: Nodes,
         facts: OperatorFacts,
         telemetry: Telemetry,
     ) -> None:
         self._cluster, self._store, self._events = cluster, store, events
-        self._measuring = Measuring(store, devices)
+        self._measuring = Measuring(store, nodes)
         self._facts, self._telemetry = facts, telemetry
         self.lives: dict[Key, Live] = {}
         self.acknowledgements: Acknowledgements  # set by the controller: each of the two calls the other
@@ -190,7 +190,7 @@ class Reconciler:
         deployment = g.child("Deployment", sd.metadata.name)
         job = g.child("Job", names.profile_job(sd.metadata.name))
         arm = live.arms.next[0] if live.arms.next else None
-        inputs = Inputs(schedule, self._facts, choice.profiling, gpus_free=live.devices_free, arm=arm)
+        inputs = Inputs(schedule, self._facts, choice.profiling, surge=live.room, arm=arm)
         inputs = carry_over(deployment, sd, inputs, job)
         desired = render(sd, inputs)
         keep: list[Ref] = [("ConfigMap", names.tuner_config_map(sd.metadata.name))]
@@ -233,8 +233,8 @@ class Reconciler:
             complaints, problem = (problem, *complaints), None  # what serves is of this spec all the same
         deployment = self._store.get("Deployment", sd.metadata.namespace, sd.metadata.name)
         drafts = speculates(sd.spec)
-        rollout = rollout_of(sd.spec.replicas, deployment, read.serving(g.pods))
-        arm = recorded_arm(deployment, sd)
+        engines = arms.engines(sd, deployment, read.serving(g.pods))
+        arm, rollout = engines.arm, engines.rollout
         tuned = arms.tuned(sd, live.arms, arm, rollout)
         following = Following(schedule or _NOTHING_TO_DRAFT, read.ready(g.pods))
         acknowledged = self.acknowledgements.status(following)

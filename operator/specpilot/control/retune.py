@@ -27,19 +27,17 @@ from specpilot.control.keep import keep
 from specpilot.control.live import Live
 from specpilot.control.observe import drafting, from_profile, tuning
 from specpilot.control.reconcile import Reconciler
-from specpilot.control.rollout import Rollout, rollout_of
 from specpilot.control.status import summary
 from specpilot.control.step import Evidence, Taken, forget, step, watch
 from specpilot.control.store import Key, Store
 from specpilot.control.telemetry import Telemetry
-from specpilot.decide.arm import Arm, Kind
+from specpilot.decide.arm import Kind
 from specpilot.decide.tuner import Decision, Settings
 from specpilot.estimate.counters import Counters
 from specpilot.metrics.scrape import PodKey, Target
 from specpilot.metrics.source import Metrics, Reading, availability
 from specpilot.plan import names
 from specpilot.plan.arguments import live_support
-from specpilot.plan.revision import recorded_arm
 from specpilot_engine.protocol import ProfilePoint, Schedule
 
 log = structlog.get_logger(__name__)
@@ -138,14 +136,12 @@ class Retuner:
         live, sd = due.live, due.sd
         mode = sd.spec.tuning.mode if live_support(sd.spec)[0] else "Observe"
         to = self._reconciler.settings(live, sd, due.schedule)
-        if mode != "Apply":
-            # Exploring costs goodput, which only a schedule that may change can earn back.
-            to = replace(to, exploration_price=0.0)
         counters = self._counters(due, reading)
         points = live.choice.points if live.choice else ()
         before = forget(self._noted(live, points, to), [target.key for target in due.targets])
-        deployment, pods = self._store.get("Deployment", *due.key), read.serving(self._store.pods(due.key))
-        arm, rollout = recorded_arm(deployment, sd), rollout_of(sd.spec.replicas, deployment, pods)
+        deployment = self._store.get("Deployment", *due.key)
+        engines = arms.engines(sd, deployment, read.serving(self._store.pods(due.key)))
+        arm, rollout = engines.arm, engines.rollout
         mixed, tuned = arms.mixed(live.arms, rollout), arms.tuned(sd, live.arms, arm, rollout)
         if tuned:
             taken = step(before, counters, points, to, mode == "Apply", time.time())
@@ -156,7 +152,7 @@ class Retuner:
             drafted = arms.fixed_schedule(arm, due.schedule)
             live.speculation, live.undrafted = drafting(live, taken, drafted, counters if tuned else {})
         arms_before = live.arms
-        turn = await self._arms(due, arm, taken, to, rollout, deployment, pods)
+        turn = await self._arms(due, engines, taken, to)
         last = Finding(Reason.WAITING_FOR_EVIDENCE) if live.arms_spoke else live.tuning
         live.tuning = tuning(mode, taken, last) if tuned else arms.finding(sd, live.arms, arm, mixed)
         live.arms_spoke = not tuned
@@ -175,23 +171,14 @@ class Retuner:
             raise
         return turn
 
-    async def _arms(
-        self,
-        due: Due,
-        arm: Arm,
-        taken: Taken,
-        to: Settings,
-        rollout: Rollout,
-        deployment: Body | None,
-        pods: Sequence[Body],
-    ) -> bool:
+    async def _arms(self, due: Due, engines: arms.Engines, taken: Taken, to: Settings) -> bool:
         """Whether there is news of arms, or one to restart to: the reconcile that follows does it, once it
         is kept in memory."""
         live, sd = due.live, due.sd
-        if not arms.due(sd, live, arm, time.monotonic()):
+        if not arms.due(sd, live, engines.arm, time.monotonic()):
             return False
         told, now = live.arms.told, time.time()
-        live.arms, turn = arms.look(sd, live, arm, taken, to, rollout, deployment, pods, now)
+        live.arms, turn = arms.look(sd, live, engines, taken, to, now)
         if turn is None:
             return live.arms.next is not None or told != live.arms.told
         if turn.reason is not Reason.ARM_RECOMMENDED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,12 @@ from typing import Any
 
 from specpilot.api.vocabulary import ENGINE_CONTAINER, Reason
 from specpilot.cluster.ownership import own_fields
+from specpilot.plan.revision import surges
 
 Body = dict[str, Any]
 
+# Each attempt of a ReplicaSet has another name.
+_POD_NAME = re.compile(r'pods "[^"]*"')
 RESCALED = "Rescaled"  # an event
 # Waiting reasons of containers, as kubelets write them.
 _IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
@@ -38,6 +42,7 @@ class Rollout:
     total: int = 0
     complete: bool = False  # the Deployment's controller has seen the template and replaced every pod
     deadline_exceeded: str = ""  # its message
+    in_turn: bool = False  # a pod ends before its successor starts
     paused: bool = False  # by somebody: the Deployment's controller replaces no pod meanwhile
     troubles: tuple[Trouble, ...] = ()
 
@@ -51,8 +56,8 @@ def rollout_of(wanted: int, deployment: Body | None, pods: Iterable[Body]) -> Ro
     conditions = {c["type"]: c for c in status.get("conditions") or []}
     failure = conditions.get("ReplicaFailure")
     if failure is not None and failure["status"] == "True":
-        message = f"pods cannot be created: {failure.get('message', '')}"
-        troubles.insert(0, Trouble(Reason.INVALID_POD_TEMPLATE, message))
+        refusal = _POD_NAME.sub("a pod", str(failure.get("message", "")))
+        troubles.insert(0, Trouble(Reason.PODS_REFUSED, f"pods cannot be created: {refusal}"))
     progressing = conditions.get("Progressing") or {}
     exceeded = progressing.get("reason") == "ProgressDeadlineExceeded"
     available = progressing.get("reason") == "NewReplicaSetAvailable"
@@ -70,6 +75,7 @@ def rollout_of(wanted: int, deployment: Body | None, pods: Iterable[Body]) -> Ro
         # Once available, a rollout stays complete: pods that fail later are no rollout.
         complete=seen and updated == total == replicas and (replicas == 0 or available),
         deadline_exceeded=str(progressing.get("message", "")) if exceeded and seen else "",
+        in_turn=not surges(deployment),
         paused=bool(deployment["spec"].get("paused")),
         troubles=_distinct(troubles),
     )

@@ -23,6 +23,7 @@ _WARNINGS = frozenset(
         Reason.INVALID_SPEC,
         Reason.NOT_SUPPORTED,
         Reason.INVALID_POD_TEMPLATE,
+        Reason.PODS_REFUSED,
         Reason.APPLY_FAILED,
         Reason.INTERNAL_ERROR,
         Reason.IMAGE_PULL_FAILED,

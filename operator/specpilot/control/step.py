@@ -54,7 +54,8 @@ def settings(spec: SpeculativeDeploymentSpec, in_force: Schedule) -> Settings:
         minimum_gain=tuning.minimum_gain,
         dwell=seconds(tuning.dwell),
         interval=seconds(tuning.interval),
-        exploration_price=tuning.exploration_price,
+        # Exploring costs goodput, which only a schedule that may change can earn back.
+        exploration_price=tuning.exploration_price if tuning.mode == "Apply" else 0.0,
         max_inter_token_latency=seconds(ceiling) if ceiling else None,
         allowed=Usable(spec),
         prove=tuning.mode == "Apply",
@@ -70,13 +71,17 @@ def _budget(spec: SpeculativeDeploymentSpec) -> Budget:
 
 
 def without_leave(schedule: Schedule, to: Settings) -> Schedule | None:
-    """`schedule` as a new generation without its row budget, if the spec no longer gives leave for one.
+    """`schedule` as a new generation without row budget and exploration, as far as the spec gives no leave for
+    them any more.
 
     Leave that is given later waits for the next generation.
     """
-    if schedule.budget.price <= 0 or to.budget.price > 0:
-        return None
-    return replace(schedule, generation=schedule.generation + 1, budget=Budget())
+    cut = replace(
+        schedule,
+        budget=schedule.budget if to.budget.price > 0 else Budget(),
+        exploration=schedule.exploration if to.exploration_price > 0 else Exploration(),
+    )
+    return None if cut == schedule else replace(cut, generation=schedule.generation + 1)
 
 
 def first_schedule(points: Sequence[ProfilePoint], to: Settings, generation: int = 1) -> Schedule:

@@ -15,13 +15,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpilot.decide.goodput import Landscape
+from specpilot.decide.memory import Memory
 from specpilot.decide.schedule import ROUND
+from specpilot.decide.settings import Settings
+from specpilot.decide.verdict import shifted_lately
 from specpilot.estimate import constants as c
 from specpilot_engine.protocol import Exploration
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 OFF = Exploration()
+
+
+def beside(memory: Memory, land: Landscape, in_force: Indices, settings: Settings, now: float) -> Exploration:
+    """The exploration to run beside depth indices in_force[B] from now on, at the load as it is."""
+    return explore(
+        land,
+        in_force,
+        memory.load.weights(settings.max_batch),
+        settings.exploration_price,
+        settings.needed,
+        shifted_lately(memory, settings, now),
+        settings.in_force.exploration,
+    )
 
 
 def explore(

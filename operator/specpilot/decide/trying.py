@@ -10,15 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpilot.api.vocabulary import Reason
-from specpilot.decide import exploration as exploring
-from specpilot.decide import undone
+from specpilot.decide import exploration, undone
 from specpilot.decide.decision import Decision
 from specpilot.decide.goodput import Landscape
 from specpilot.decide.memory import Memory, Tried
 from specpilot.decide.proof import Answer, borne_out, extent, favour, weigh
 from specpilot.decide.schedule import depth_indices
 from specpilot.decide.settings import Settings
-from specpilot.decide.verdict import can_be_tried, depths_named, shifted_lately
+from specpilot.decide.verdict import can_be_tried, depths_named
 from specpilot.estimate import constants as c
 from specpilot.estimate.counters import TrialCount
 from specpilot.estimate.windows import Window
@@ -107,15 +106,7 @@ def follow(
 
     def settled(reason: Reason, message: str, chosen: Indices) -> Decision:
         """`chosen` without a trial. What explored before, and at which cost, was another schedule's."""
-        x = exploring.explore(
-            land,
-            chosen,
-            weights,
-            settings.exploration_price,
-            settings.needed,
-            shifted_lately(memory, settings, now),
-            settings.in_force.exploration,
-        )
+        x = exploration.beside(memory, land, chosen, settings, now)
         steps = settings.in_force.steps if chosen is new else trial.against
         moved = chosen is not new
         text = f"{what}: {message}"

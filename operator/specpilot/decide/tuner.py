@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpilot.api.vocabulary import Reason
-from specpilot.decide import exploration as exploring
-from specpilot.decide import trying, undone
+from specpilot.decide import exploration, trying, undone
 from specpilot.decide.decision import Decision
 from specpilot.decide.explain import rows
 from specpilot.decide.goodput import Landscape
@@ -172,22 +171,18 @@ def _decide(memory: Memory, land: Landscape, settings: Settings, replicas: int, 
             if elsewhere[2].passed:
                 steps, new, verdict = elsewhere
     chosen = new if verdict.passed else old
-    recent = shifted_lately(memory, settings, now)
-    exploration = exploring.explore(
-        land, chosen, weights, settings.exploration_price, settings.needed, recent, in_force.exploration
-    )
-    trial = None
+    explored, trial = exploration.beside(memory, land, chosen, settings, now), None
     if verdict.passed and may[old, np.arange(len(old))][weights > 0].all():
         trial = trying.begin(land, settings, old, new, weights, verdict.gain, replicas)
         if trial is not None:
-            exploration = in_force.exploration  # it pauses meanwhile
+            explored = in_force.exploration  # it pauses meanwhile
     rested = now - memory.explored_at >= c.EXPLORATION_DWELL or in_force.exploration.price == 0
-    if not (verdict.passed or rested or recent):
-        exploration = in_force.exploration
+    if not (verdict.passed or rested or shifted_lately(memory, settings, now)):
+        explored = in_force.exploration
     return Decision(
-        change=verdict.passed or exploration != in_force.exploration,
+        change=verdict.passed or explored != in_force.exploration,
         steps=steps if verdict.passed else in_force.steps,
-        exploration=exploration,
+        exploration=explored,
         reason=verdict.reason,
         message=verdict.message,
         predicted_gain=math.expm1(verdict.gain),

@@ -41,11 +41,11 @@ def deployment(sd: SpeculativeDeployment, inputs: Inputs) -> dict[str, Any]:
             # Autoscalers act on the SpeculativeDeployment's scale subresource, so the count is ours.
             "replicas": 0 if profiling.hold_serving else sd.spec.replicas,
             "selector": {"matchLabels": selector(sd)},
-            # A surge pod that finds no device would wait for ever beside pods that hold them all.
+            # A surge pod that finds no room would wait for ever beside pods that hold it all.
             "strategy": {
                 "type": "RollingUpdate",
                 "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}
-                if inputs.gpus_free
+                if inputs.surge
                 else {"maxSurge": 0, "maxUnavailable": 1},
             },
             "progressDeadlineSeconds": int(look.startup_seconds + waits) + _PROGRESS_MARGIN_SECONDS,

@@ -44,6 +44,6 @@ class Inputs:
     operator: OperatorFacts
     profiling: Profiling = Profiling()
     revision: str = ""  # the render revision to use; "" the newest
-    gpus_free: bool = False  # a surge pod would find devices
+    surge: bool = False  # one pod more than wanted would fit
     arm: Arm | None = None  # to restart engines with; None: the one they have, at first the spec's own
     annotations: dict[str, str] = field(default_factory=dict)

@@ -29,8 +29,8 @@ _COUNT = re.compile("[1-9][0-9]{0,5}")
 _GRACE_SECONDS = 30  # there are no requests of anybody's to drain
 
 
-def where_to_profile(spec: SpeculativeDeploymentSpec, devices_free: bool) -> ProfileIn:
-    """`devices_free`: a pod of its own would find its devices beside the serving pods.
+def where_to_profile(spec: SpeculativeDeploymentSpec, room: bool) -> ProfileIn:
+    """`room`: a pod of its own would fit beside the serving pods.
 
     Nowhere without a depth to tune, with policy Never, or with a profile given."""
     profiling = spec.profiling
@@ -38,7 +38,7 @@ def where_to_profile(spec: SpeculativeDeploymentSpec, devices_free: bool) -> Pro
         return ProfileIn.NOWHERE
     if profiling.where != "Auto":
         return ProfileIn(profiling.where)
-    return ProfileIn.JOB if devices_wanted(spec) and devices_free else ProfileIn.POD
+    return ProfileIn.JOB if devices_wanted(spec) and room else ProfileIn.POD
 
 
 def devices_wanted(spec: SpeculativeDeploymentSpec) -> dict[str, int]:

@@ -118,7 +118,7 @@ def carry_over(
         inputs,
         revision=revision_for(existing, sd),
         operator=_operator(inputs.operator, pod),
-        gpus_free=_surges(existing),
+        surge=surges(existing),
         profiling=replace(profiling, kept=recorded_request(pod)),
     )
 
@@ -143,9 +143,10 @@ def _operator(facts: OperatorFacts, pod: Mapping[str, Any] | None) -> OperatorFa
     return facts
 
 
-def _surges(deployment: Mapping[str, Any]) -> bool:
+def surges(deployment: Mapping[str, Any]) -> bool:
+    """Whether a rollout of this Deployment starts a pod before it ends one."""
     strategy = (deployment.get("spec") or {}).get("strategy") or {}
-    return (strategy.get("rollingUpdate") or {}).get("maxSurge") not in (None, 0, "0", "0%")
+    return (strategy.get("rollingUpdate") or {}).get("maxSurge") not in (0, "0", "0%")
 
 
 def _pod_spec(obj: Mapping[str, Any]) -> Mapping[str, Any]:
