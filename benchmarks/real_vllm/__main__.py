@@ -65,6 +65,7 @@ def arguments() -> argparse.ArgumentParser:
     add("--seconds", type=float, default=default.seconds, help="measured of a segment (%(default)s)")
     add("--warmup", type=float, default=default.warmup, help="seconds before (%(default)s)")
     add("--interval", type=float, default=default.interval, help="seconds between looks (%(default)s)")
+    add("--exploration", type=float, default=default.exploration, help="price of it (%(default)s)")
     add("--profile", action=argparse.BooleanOptionalAction, default=True, help="measure step times first")
     add("--seed", type=int, default=default.seed, help="of orders and prompts")
     add("--drafts", nargs="+", default=default.drafts, choices=scenario.DRAFTS)
@@ -80,6 +81,8 @@ def plan(args: argparse.Namespace) -> scenario.Plan:
         raise TroubleError(f"{e}.") from None
     if args.repeats < 1 or args.seconds <= args.interval or min(args.interval, args.warmup) <= 0:
         raise TroubleError("Give at least one repeat, and segments longer than --interval.")
+    if not 0 <= args.exploration <= 0.2:
+        raise TroubleError("Give --exploration a share of goodput, from 0 to 0.2.")
     if max(p.clients for p in phases) > 32:
         raise TroubleError("The engine runs 32 requests at most: give no phase more clients.")
     return scenario.Plan(
@@ -87,6 +90,7 @@ def plan(args: argparse.Namespace) -> scenario.Plan:
         seconds=args.seconds,
         warmup=args.warmup,
         interval=args.interval,
+        exploration=args.exploration,
         profile=args.profile,
         seed=args.seed,
         drafts=tuple(args.drafts),

@@ -38,7 +38,10 @@ def tuner_settings(plan: Plan) -> Settings:
     """Those of the sample deployment, at the pace of the scenario."""
     spec = read_file(SAMPLE).spec
     return replace(
-        settings(spec, Schedule(0, ())), interval=plan.interval, dwell=max(DWELL * plan.interval, 1.0)
+        settings(spec, Schedule(0, ())),
+        interval=plan.interval,
+        dwell=max(DWELL * plan.interval, 1.0),
+        exploration_price=plan.exploration,
     )
 
 

@@ -60,7 +60,8 @@ class Plan:
     repeats: int
     seconds: float = 30.0  # measured of each segment
     warmup: float = 4.0  # before
-    interval: float = 3.0  # between specpilot's looks
+    interval: float = 3.0  # between specpilot's looks, a tenth of a deployment's default
+    exploration: float = 0.025  # its price, five times the default: all moves each half minute here
     profile: bool = True  # step times are measured beforehand, as in production
     seed: int = 0
     drafts: tuple[str, ...] = tuple(DRAFTS)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from specpilot_engine.protocol import Exploration
 
 RUN = 4  # consecutive steps: timing needs equal neighbours, so a run gives RUN - 2 clean ones
+MOVED = 1.5  # times the batch of the last run, and one request more or less: another load
 MAX_SHARE = 0.2  # of all steps, however cheap the operator believes them to be
 SHARE_MEMORY = 2000  # steps over which the exported share is averaged
 
@@ -29,19 +30,22 @@ class Explorer:
         self.share = 0.0  # of goodput, spent lately
         self._credit = 0.0  # steps' worth of goodput earned and not yet spent
         self._left = 0  # steps of the present run still to come
+        self._batch = 0  # of the last run; 0 before the first
 
-    def step(self, exploration: Exploration, differs: bool, may_start: Callable[[], bool]) -> bool:
-        """Whether this step explores.
+    def step(
+        self, exploration: Exploration, differs: bool, batch: int, may_start: Callable[[], bool]
+    ) -> bool:
+        """Whether this step of `batch` requests explores.
 
         `differs`: the batch is within bounds and the depth to explore is not the scheduled one.
         `may_start` is called only when a run could begin and costs more to find out.
         """
-        explores, _ = self.stretch(exploration, differs)
+        explores, _ = self.stretch(exploration, differs, batch)
         explores = explores and (self._left > 0 or may_start())
-        self.took(exploration, explores, 1)
+        self.took(exploration, explores, batch, 1)
         return explores
 
-    def stretch(self, exploration: Exploration, differs: bool) -> tuple[bool, float]:
+    def stretch(self, exploration: Exploration, differs: bool, batch: int) -> tuple[bool, float]:
         """Whether the next steps explore, and how many of them there are at most."""
         price, cost = exploration.price, _cost(exploration)
         if price <= 0.0 or not differs:
@@ -49,15 +53,17 @@ class Explorer:
         if self._left and self._earned(price, cost) >= cost:  # it may have risen during the run
             return True, self._left
         self._left = 0
-        before = (RUN * cost - self._credit) / price - 1e-9  # rounding is no reason to wait
+        runs = 1 if self._moved(batch) else 2
+        before = (runs * RUN * cost - self._credit) / price - 1e-9  # rounding is no reason to wait
         return (True, RUN) if before <= 1 else (False, math.ceil(before) - 1 if before < 1e9 else math.inf)
 
-    def took(self, exploration: Exploration, explored: bool, steps: int) -> None:
+    def took(self, exploration: Exploration, explored: bool, batch: int, steps: int) -> None:
         """Account for `steps` of the stretch that was told."""
         price, cost = exploration.price, _cost(exploration)
         if price <= 0.0:
             self._credit = 0.0
         elif explored:
+            self._batch = self._batch if self._left else batch
             self._left = (self._left or RUN) - steps
             for _ in range(steps):
                 self._credit = max(self._earned(price, cost) - cost, 0.0)
@@ -70,8 +76,11 @@ class Explorer:
         self._account(0.0, steps)
 
     def _earned(self, price: float, cost: float) -> float:
-        """Credit with `price` more. It is worth one run at most, so that a long quiet time ends in no burst."""
-        return min(self._credit + price, RUN * cost)
+        """Credit with `price` more. It is worth two runs at most, so that a long quiet time ends in no burst."""
+        return min(self._credit + price, 2 * RUN * cost)
+
+    def _moved(self, batch: int) -> bool:
+        return max(batch, self._batch) > MOVED * min(batch, self._batch) + 1 or not self._batch
 
     def _account(self, spent: float, steps: int) -> None:
         self.share = spent + (self.share - spent) * (1 - 1 / SHARE_MEMORY) ** steps

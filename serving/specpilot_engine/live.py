@@ -114,7 +114,7 @@ class LiveHooks:
         elif running:
             batch = min(running, len(lookup) - 1)
             differs = lookups.explored[batch] != lookup[batch]
-            if self._explorer.step(lookups.exploration, differs, self._may_explore):
+            if self._explorer.step(lookups.exploration, differs, batch, self._may_explore):
                 lookup, exploring = lookups.explored, True
                 self._recorder.explored_steps = self._explorer.explored
             self._recorder.exploration_share = self._explorer.share

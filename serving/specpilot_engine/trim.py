@@ -65,7 +65,7 @@ class Trimmer:
         choice = self._choose(running, total, curve)
         self._judge(choice)
         if self.cutting:
-            if self._probe(price, choice):
+            if self._probe(price, choice, len(running)):
                 self.probes += 1
                 return not self._left
             self._apply(running, choice.kept(choice.rows))
@@ -106,12 +106,11 @@ class Trimmer:
         if self.cutting and not before:
             self._seen = 0
 
-    def _probe(self, price: float, choice: Choice) -> bool:
+    def _probe(self, price: float, choice: Choice, batch: int) -> bool:
         most = FIRST_PRICE if self._seen < FIRST_DRAFTS else PROBE_PRICE
         price = max(price, min(most, PROBE_SHARE * self._gain))
-        return self._looks.step(
-            Exploration(price, cost=max(choice.cost(-1, choice.rows), 0.0)), True, _always
-        )
+        whole = Exploration(price, cost=max(choice.cost(-1, choice.rows), 0.0))
+        return self._looks.step(whole, True, batch, _always)
 
     def _look(self, price: float, choice: Choice, tokens: int, batch: int) -> int | None:
         """Draft rows to verify in order to learn what they cost; None: verify all."""
@@ -123,7 +122,7 @@ class Trimmer:
         target = min(target, most)
         known = self._times.last(tokens, batch, batch + target)
         cost = max(choice.cost(target, most), 0.0) if known else 0.0
-        looks = self._looks.step(Exploration(price, cost=cost), True, _always)
+        looks = self._looks.step(Exploration(price, cost=cost), True, batch, _always)
         self._target = target if looks else None
         return self._target
 

@@ -29,8 +29,12 @@ def test_the_outer_batches_come_first_and_each_next_one_halves_a_gap():
     assert order == [1, 256, 32, 8, 128]
 
 
+def test_the_outer_depths_come_first_too():
+    assert groups(request([0, 1, 2, 3, 5], [4], [8192]))[0].depths == (0, 5, 2, 1, 3)
+
+
 def test_contexts_are_measured_in_the_order_asked_and_all_depths_together():
-    assert groups(request([3, 0], [4], [8192, 1024])) == [Group(4, 8192, (3, 0)), Group(4, 1024, (3, 0))]
+    assert groups(request([3, 0], [4], [8192, 1024])) == [Group(4, 8192, (0, 3)), Group(4, 1024, (0, 3))]
 
 
 @given(SIZES, SIZES, SIZES)

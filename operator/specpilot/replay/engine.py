@@ -93,7 +93,7 @@ class Engine:
             depth = depth if self.trial.new_runs else old
             most = math.inf if of is None else 1
         else:
-            explores, most = self._explorer.stretch(x, x.tokens != depth and batch <= x.max_batch)
+            explores, most = self._explorer.stretch(x, x.tokens != depth and batch <= x.max_batch, batch)
             depth = x.tokens if explores else depth
         index = self._index[depth]
         return Turn(depth, index, explores, of, most, float(self._mean[index, batch - 1]) * factor)
@@ -101,7 +101,7 @@ class Engine:
     def took(self, turn: Turn, batch: int, steps: int) -> int:
         """Account for `steps` of a turn; returns how many of them, the last ones, were clean."""
         if self.trial is None:  # it pauses meanwhile
-            self._explorer.took(self.schedule.exploration, turn.explores, steps)
+            self._explorer.took(self.schedule.exploration, turn.explores, batch, steps)
         self.ledger.explored, self.ledger.share = self._explorer.explored, self._explorer.share
         self.earned += steps * batch * self._lengths[turn.index]
         self.could += steps * self._mean[turn.index, batch - 1] * self._best[batch - 1]

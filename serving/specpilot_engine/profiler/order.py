@@ -22,30 +22,27 @@ class Group:
 
 
 def groups(request: ProfileRequest) -> list[Group]:
-    """Contexts as asked for; within one, the outer batch sizes first, then the middles between them.
+    """Contexts as asked for; within one, the outer batch sizes first, then the middles between them, and so the
+    depths at each.
 
-    With the ends known the rest is interpolated; each further batch halves the widest gap.
+    With the ends known the rest is interpolated; each further batch, and each further depth, halves the widest gap.
     """
-    depths = _unique(request.tokens)
+    depths = tuple(_outside_in(sorted(set(request.tokens))))
     return [
         Group(batch, context, depths)
-        for context in _unique(request.context_lengths)
+        for context in dict.fromkeys(request.context_lengths)
         for batch in _outside_in(sorted(set(request.batch_sizes)))
     ]
 
 
-def _unique(values: Sequence[int]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(values))
-
-
-def _outside_in(sizes: Sequence[int]) -> list[int]:
-    if len(sizes) <= 2:
-        return list(sizes)
-    order, spans = [0, len(sizes) - 1], deque([(0, len(sizes) - 1)])
+def _outside_in(values: Sequence[int]) -> list[int]:
+    if len(values) <= 2:
+        return list(values)
+    order, spans = [0, len(values) - 1], deque([(0, len(values) - 1)])
     while spans:
         low, high = spans.popleft()
         if high - low > 1:
             middle = (low + high) // 2
             order.append(middle)
             spans += [(low, middle), (middle, high)]
-    return [sizes[i] for i in order]
+    return [values[i] for i in order]
