@@ -11,7 +11,7 @@ from deploy.console import TroubleError, say
 from tests.setup import cluster
 
 TIERS = ("tests/engine", "tests/cluster", "tests/unit", "tests/chart")
-SPREAD = ("--numprocesses", "3", "--dist", "loadgroup", "--no-loadscope-reorder")
+SPREAD = ("--numprocesses", "4", "--dist", "loadgroup", "--no-loadscope-reorder")
 ROUNDS = (
     (*SPREAD, "--durations=30", "-m", "not alone", *TIERS),
     ("--durations=5", "-m", "alone", *TIERS),

@@ -26,6 +26,7 @@ INTERVAL = 4  # seconds between scrapes, and between looks: what a slow engine n
 SCRAPES = 3  # with evidence of a shift, until the schedule follows
 ENGINE_UP = 180.0  # seconds: a minute on an idle machine, profile included
 SETTLING = 90.0
+STEADY = 4  # intervals of one load before its traffic changes
 FEW, CROWD = 2, 16  # clients; powers of two, by which the engine counts its steps
 # With this target and draft, on two processors: depth 3 doubles the goodput of one client, adds a third to that of
 # two, and costs sixteen a third of theirs. Where nothing is accepted it costs two clients a third.
@@ -96,6 +97,7 @@ def test_one_file_serves_is_measured_and_follows_load_and_traffic(
             greedy.clients = FEW
             eventually(lambda: depth_at(subject.schedule(), FEW) > 0, SETTLING, "drafts for a few clients")
             drafts_at(subject, metrics, FEW)
+            time.sleep(STEADY * INTERVAL)  # so that what changes is the traffic only
         before, changed_at = subject.schedule(), time.time()
         # At this temperature the model's next token is anybody's guess.
         with load(subject.urls(), FEW, temperature=1.0) as guessing:

@@ -23,7 +23,7 @@ def operator(
     cluster: Cluster, operator_image: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
     folder = tmp_path_factory.mktemp("operator")
-    with running(cluster, folder, places=8, engineImage=operator_image, persist="1s") as process:
+    with running(cluster, folder, places=9, engineImage=operator_image, persist="1s") as process:
         yield process
 
 
