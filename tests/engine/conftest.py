@@ -10,10 +10,6 @@ import pytest
 from tests.engine.server import OWN_CODE, Server, serving
 from tests.engine.warm import Warm, warm
 
-# Of the two servers whose outputs are compared: in 16 bits the best two of a random model's tokens are often level, and
-# the number of rows in a step rounds one way or the other.
-EXACT = "float32"
-
 
 @pytest.fixture(scope="session")
 def code() -> Iterator[Callable[[str], Warm]]:
@@ -26,7 +22,7 @@ def code() -> Iterator[Callable[[str], Warm]]:
 def timed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The live scheduler, to which a step takes the time that it takes on the CPU."""
     folder = tmp_path_factory.mktemp("timed")
-    with serving(folder, "cpu_clock.factory", OWN_CODE, light=True, dtype=EXACT) as server:
+    with serving(folder, "cpu_clock.factory", OWN_CODE, light=True) as server:
         yield server
 
 
@@ -34,5 +30,5 @@ def timed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def stock_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """vLLM's own scheduler, because this vLLM lacks something that the live one needs."""
     folder = tmp_path_factory.mktemp("stock")
-    with serving(folder, "other_version.factory", OWN_CODE, light=True, dtype=EXACT) as server:
+    with serving(folder, "other_version.factory", OWN_CODE, light=True) as server:
         yield server
