@@ -13,6 +13,7 @@ from tests.setup import cluster, models, vllm
 FOUND_UP = pytest.StashKey[bool]()
 # Groups that take a worker more than half a minute, the longest first.
 LONG = (
+    "test_install",
     "vllm",
     "vllm-code",
     "test_operator_restart",

@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from deploy.console import TroubleError, say
 from tests.setup import cluster
 
-TIERS = ("tests/engine", "tests/cluster", "tests/unit", "tests/chart")
-SPREAD = ("--numprocesses", "4", "--dist", "loadgroup", "--no-loadscope-reorder")
+SPREAD = ("--numprocesses", "4", "--dist", "loadgroup", "--no-loadscope-reorder", "--durations=20")
 ROUNDS = (
-    (*SPREAD, "--durations=30", "-m", "not alone", *TIERS),
-    ("--durations=5", "-m", "alone", *TIERS),
+    # What shares the cluster, beside the real engines.
+    (*SPREAD, "-m", "not alone", "tests/engine", "tests/cluster"),
+    # What must have the cluster to itself and mostly waits, beside what only computes.
+    (*SPREAD, "-m", "not measures", "tests/unit", "tests/chart", "tests/cluster/test_install.py"),
+    # What measures.
+    ("--durations=5", "-m", "measures", "tests/cluster"),
 )
 AGAIN = ("--last-failed", "--last-failed-no-failures=none")
 

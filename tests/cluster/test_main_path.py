@@ -63,6 +63,7 @@ def depth_at(schedule: dict[str, Any], batch: int) -> int:
 
 
 @pytest.mark.alone
+@pytest.mark.measures
 def test_one_file_serves_is_measured_and_follows_load_and_traffic(
     cluster: Cluster,
     operator: OperatorProcess,

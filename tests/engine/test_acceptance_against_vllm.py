@@ -1,18 +1,18 @@
 """Our standard and block verification against vLLM's own sampler, given the same drafts and the same luck."""
 
 import json
-import os
 import random
-import subprocess
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.engine.warm import Warm
 from tests.setup import vllm
 
 from specpilot_engine.acceptance import METHODS, verify
 
-PROBE = Path(__file__).with_name("vllm_acceptance_probe.py")
+pytestmark = pytest.mark.xdist_group("vllm-code")
+
 CASES, SLOTS, VOCABULARY = 80, 4, 5
 
 
@@ -33,18 +33,10 @@ def spread(r: random.Random, weights: list[float]) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def said() -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def said(code: Callable[[str], Warm]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     cases = [case(seed) for seed in range(CASES)]
-    done = subprocess.run(
-        [str(vllm.provide().python), str(PROBE)],
-        input=json.dumps(cases),
-        capture_output=True,
-        text=True,
-        env={**os.environ, **vllm.ENVIRONMENT, "PYTHONPATH": str(vllm.provide_newest())},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return cases, json.loads(done.stdout.splitlines()[-1])
+    answers = code(vllm.NEWEST).run("vllm_acceptance_probe.py", given=json.dumps(cases))
+    return cases, json.loads(answers.splitlines()[-1])
 
 
 @pytest.mark.parametrize("method", METHODS)

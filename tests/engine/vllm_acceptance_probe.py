@@ -7,12 +7,9 @@ standard output by method {"emitted": tokens of each case, "uniforms": what was 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from types import SimpleNamespace
 from typing import Any
-
-os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported
 
 import torch
 import triton

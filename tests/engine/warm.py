@@ -45,6 +45,7 @@ def warm(version: str) -> Iterator[Warm]:
         path.insert(0, str(vllm.provide_newest()))
     # The newest version's wheel is for GPUs: it has to be told that there is none.
     environment = {**vllm.ENVIRONMENT, "PYTHONPATH": os.pathsep.join(path), "VLLM_TARGET_DEVICE": "cpu"}
+    environment["TRITON_INTERPRET"] = "1"  # its kernels run as Python; triton reads this when it is imported
     command = [vllm.provide().python, HERE / "warm_script.py"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env={**os.environ, **environment}, **pipes) as process:
