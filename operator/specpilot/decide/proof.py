@@ -103,22 +103,19 @@ def favour(gain: float, deviation: float) -> float:
 
 
 def extent(
-    batch: float, gain: float, ratio: float, step_seconds: float, step_noise: float, replicas: int
+    batch: float, gain: float, ratio: float, step_seconds: float, step_noise: float
 ) -> tuple[int, int]:
-    """(steps of a slice of the old schedule, most pairs on each of `replicas`) for a change at about `batch` requests.
+    """(steps of a slice of the old schedule, most pairs on each replica) for a change at about `batch` requests.
 
     `gain` is the log gain predicted, `ratio` as of `favour`, `step_noise` the log deviation of one step's time. A slice
     holds so many steps that the lengths of single drafts average out, and fewer where the gain stands out from their
-    noise anyhow; the pairs suffice to tell TRIAL_AIM of the gain from none, as far as TRIAL_SECONDS allow: a large
-    gain is proved or refuted in a few, and what takes longer to tell costs little while it is not told.
+    noise anyhow. There are as many pairs as TRIAL_SECONDS allow: what is clear ends a trial long before, and what
+    is not costs little while it is not told.
     """
     least, usual, most = c.TRIAL_SLICE
     of_step = (1 + 1 / ratio) * (c.LENGTH_NOISE**2 / batch + step_noise**2)
     aim = max(c.TRIAL_AIM * abs(gain), c.TRIAL_LEAST_AIM)
     enough = math.ceil(of_step * (c.TRIAL_SLICE_Z / aim) ** 2)
     steps = max(min(enough, max(math.ceil(c.TRIAL_REQUESTS / batch), usual), most), least)
-    variance = of_step / steps + c.TRIAL_DRIFT**2
-    fewest, many = c.TRIAL_PAIRS
-    pair_seconds = (1 + ratio) * steps * step_seconds
-    wanted = min(c.TRIAL_Z**2 * variance / aim**2, many, c.TRIAL_SECONDS / pair_seconds)
-    return steps, max(math.ceil(wanted / max(replicas, 1)), fewest)
+    pairs = math.ceil(c.TRIAL_SECONDS / ((1 + ratio) * steps * step_seconds))
+    return steps, max(pairs, c.TRIAL_PAIRS)

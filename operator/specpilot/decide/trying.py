@@ -47,7 +47,6 @@ def begin(
     new: Indices,
     weights: Floats,
     gain: float,
-    replicas: int,
 ) -> Trial | None:
     """The trial with which a change from depth indices old[B] to new[B] begins; None where little or nothing
     of the load is at batch sizes that change, and so little to measure."""
@@ -59,7 +58,7 @@ def begin(
     seconds = float(np.exp(land.log_seconds[[old[at], new[at]], at]).mean())
     noise = c.STEP_NOISE * math.sqrt(land.noise)
     ratio = favour(*_believed(land, old, new, weights))
-    steps, pairs = extent(batch, gain / float(share.sum()), ratio, seconds, noise, replicas)
+    steps, pairs = extent(batch, gain / float(share.sum()), ratio, seconds, noise)
     return Trial(settings.in_force.steps, steps, pairs, ratio)
 
 

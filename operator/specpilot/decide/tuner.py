@@ -77,7 +77,7 @@ def tune(
     memory = undone.still(memory, land)
     if settings.in_force.trial is not None:
         return _on_trial(memory, land, settings, counts, windows, now)
-    decision = _decide(memory, land, settings, len(windows), now)
+    decision = _decide(memory, land, settings, now)
     if decision.trial is not None and decision.predicted_gain is not None:
         generation, predicted = settings.in_force.generation + 1, math.log1p(decision.predicted_gain)
         memory = replace(memory, trial=Tried(generation, now, predicted))
@@ -97,7 +97,7 @@ def _on_trial(
     if trial.settled is not None:
         return memory, trial.settled
     if trial.released and settings.prove:
-        decision = _decide(memory, land, settings, len(windows), now)
+        decision = _decide(memory, land, settings, now)
         if decision.steps_changed and _moves(memory, settings, decision.steps):
             return memory, replace(decision, settled=True)
     if trial.given_up is not None:
@@ -156,7 +156,7 @@ def _all_sizes(max_batch: int) -> Floats:
     return np.asarray(weights / weights.sum())
 
 
-def _decide(memory: Memory, land: Landscape, settings: Settings, replicas: int, now: float) -> Decision:
+def _decide(memory: Memory, land: Landscape, settings: Settings, now: float) -> Decision:
     depths, in_force = settings.depths, settings.in_force
     may = admissible(land, settings.max_inter_token_latency)
     old = depth_indices(in_force.steps, depths, settings.max_batch)
@@ -173,7 +173,7 @@ def _decide(memory: Memory, land: Landscape, settings: Settings, replicas: int, 
     chosen = new if verdict.passed else old
     explored, trial = exploration.beside(memory, land, chosen, settings, now), None
     if verdict.passed and may[old, np.arange(len(old))][weights > 0].all():
-        trial = trying.begin(land, settings, old, new, weights, verdict.gain, replicas)
+        trial = trying.begin(land, settings, old, new, weights, verdict.gain)
         if trial is not None:
             explored = in_force.exploration  # it pauses meanwhile
     rested = now - memory.explored_at >= c.EXPLORATION_DWELL or in_force.exploration.price == 0
