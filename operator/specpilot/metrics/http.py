@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import ssl
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -40,18 +43,60 @@ def base_url(ip: str, port: int) -> str:
     return f"http://[{ip}]:{port}" if ":" in ip else f"http://{ip}:{port}"
 
 
-def transport_error(error: httpx.HTTPError, who: str, advice: str) -> MetricsError:
-    """MetricsError for a request that got no complete answer."""
-    if isinstance(error, httpx.TimeoutException):
-        return MetricsError(Problem.TIMEOUT, f"{who} did not answer in time: {advice}")
-    detail = str(error) or type(error).__name__
-    return MetricsError(Problem.UNREACHABLE, f"{who} cannot be reached ({detail}): {advice}")
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A complete one."""
+
+    status: int
+    content: bytes
 
 
-def json_object(response: httpx.Response, who: str, advice: str) -> dict[str, Any]:
+async def ask(
+    client: httpx.AsyncClient,
+    method: str,
+    url: str,
+    who: str,
+    advice: str,
+    within: float,
+    limit: int,
+    **request: Any,
+) -> Answer:
+    """The whole answer, of at most `limit` bytes, or MetricsError after `within` seconds.
+
+    The client's own timeouts are for the next byte: whoever sends one now and then would keep the tick, and with
+    it every other deployment, waiting. Raises httpx.InvalidURL as well.
+    """
+    content = bytearray()
+    try:
+        async with asyncio.timeout(within), client.stream(method, url, **request) as response:
+            async for part in response.aiter_bytes():
+                content += part
+                if len(content) > limit:
+                    raise MetricsError(
+                        Problem.MALFORMED, f"{who} answered with more than {limit >> 20} MiB: {advice}"
+                    )
+    except (TimeoutError, httpx.TimeoutException):
+        raise MetricsError(Problem.TIMEOUT, f"{who} did not answer in time: {advice}") from None
+    except httpx.HTTPError as e:
+        detail = str(e) or type(e).__name__
+        raise MetricsError(Problem.UNREACHABLE, f"{who} cannot be reached ({detail}): {advice}") from e
+    return Answer(response.status_code, bytes(content))
+
+
+def unverified(error: MetricsError) -> str:
+    """What does not verify about a server's certificate; "" where that is not what is wrong."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return cause.verify_message
+        cause = cause.__cause__ or cause.__context__
+    return ""
+
+
+def json_object(answer: Answer, who: str, advice: str) -> dict[str, Any]:
     """The JSON object in an answer. Raises MetricsError when it holds anything else."""
     try:
-        doc = json.loads(response.content)
+        doc = json.loads(answer.content)
     except (ValueError, RecursionError):
         doc = None
     if not isinstance(doc, dict):

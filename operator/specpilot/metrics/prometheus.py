@@ -16,10 +16,11 @@ from typing import Any
 import httpx
 
 from specpilot.estimate.counters import Counters
-from specpilot.metrics.http import HEADER_VALUE, MetricsError, Problem, json_object, transport_error
+from specpilot.metrics.http import HEADER_VALUE, MetricsError, Problem, ask, json_object, unverified
 from specpilot.metrics.parse import SERIES, Sample, to_counters
 from specpilot.metrics.scrape import PodKey
 
+LARGEST = 512 << 20  # bytes of an answer; a thousand pods' are a fifth of that
 _HELP = "check its url in the operator's configuration and that it runs"
 
 
@@ -137,41 +138,43 @@ class Prometheus:
         return Snapshot(series)
 
     async def _post(self, query: str) -> dict[str, Any]:
+        url, within = self.endpoint.url.rstrip("/") + "/api/v1/query", self.endpoint.timeout
+        data, headers = {"query": query, "timeout": f"{within:g}s"}, self._headers()
         try:
-            response = await self._open().post(
-                self.endpoint.url.rstrip("/") + "/api/v1/query",
-                data={"query": query, "timeout": f"{self.endpoint.timeout:g}s"},
-                headers=self._headers(),
+            answer = await ask(
+                self._open(), "POST", url, self._who, _HELP, within, LARGEST, data=data, headers=headers
             )
         except httpx.InvalidURL as e:
             raise MetricsError(
                 Problem.CONFIGURATION, f"{self._who} has no usable url ({e}): {_HELP}"
             ) from None
-        except httpx.HTTPError as e:
+        except MetricsError as e:
             await self.aclose()  # the next read opens a new one, with the CA file as it is then
-            raise transport_error(e, self._who, _HELP) from None
-        advice = f"HTTP {response.status_code}; {_HELP}"
-        if response.status_code in (401, 403):
+            if why := unverified(e):
+                text = (
+                    f"{self._who} has a certificate that does not verify ({why}): set caFile to the CA that"
+                )
+                raise MetricsError(
+                    Problem.UNREACHABLE, f"{text} signed it, and in url the name that it is for"
+                ) from None
+            raise
+        if answer.status in (401, 403):
             raise MetricsError(
                 Problem.REFUSED,
-                f"{self._who} refused the operator (HTTP {response.status_code}): check tokenFile and"
+                f"{self._who} refused the operator (HTTP {answer.status}): check tokenFile and"
                 " headers in the operator's configuration, and what they allow to read",
             )
-        doc: dict[str, Any] = {}
-        if response.status_code != 200:
-            try:
-                doc = json_object(response, self._who, advice)
-            except MetricsError:
-                problem = Problem.REFUSED if response.status_code < 500 else Problem.FAILED
-                raise MetricsError(
-                    problem, f"{self._who} answered with HTTP {response.status_code}: {_HELP}"
-                ) from None
-            if "error" not in doc:
-                raise MetricsError(
-                    Problem.FAILED, f"{self._who} answered with HTTP {response.status_code}: {_HELP}"
-                )
-            return {**doc, "status": "error"}
-        return json_object(response, self._who, advice)
+        if answer.status == 200:
+            return json_object(answer, self._who, f"HTTP 200; {_HELP}")
+        problem = Problem.REFUSED if answer.status < 500 else Problem.FAILED
+        failed = MetricsError(problem, f"{self._who} answered with HTTP {answer.status}: {_HELP}")
+        try:
+            doc = json_object(answer, self._who, _HELP)
+        except MetricsError:
+            raise failed from None
+        if "error" not in doc:
+            raise failed
+        return {**doc, "status": "error"}
 
     def _headers(self) -> dict[str, str]:
         files = self.endpoint.header_files.items()

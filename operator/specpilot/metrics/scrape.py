@@ -12,7 +12,7 @@ import httpx
 
 from specpilot.api.vocabulary import PORT_HTTP
 from specpilot.estimate.counters import Counters
-from specpilot.metrics.http import MetricsError, Problem, base_url, json_object, transport_error
+from specpilot.metrics.http import Answer, MetricsError, Problem, ask, base_url, json_object
 from specpilot.metrics.parse import parse_text, to_counters
 from specpilot_engine.protocol import (
     METRICS_PATH,
@@ -28,6 +28,7 @@ from specpilot_engine.protocol import (
 PodKey = tuple[str, str]  # namespace, name
 TIMEOUT = 5.0  # seconds; an engine in a long prefill still answers from another thread
 CONCURRENT = 64  # pods asked at once
+LARGEST = 16 << 20  # bytes of an answer; vLLM's metrics are a fiftieth of that
 _ADVICE = "check that the pod runs and that no NetworkPolicy keeps the operator from its port"
 
 
@@ -90,6 +91,7 @@ class Pods:
         # trust_env off: a proxy for the internet must not get requests to pods.
         limits = httpx.Limits(max_connections=2 * CONCURRENT, max_keepalive_connections=0)
         self._client = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
+        self._timeout = timeout
         self._slots = asyncio.Semaphore(CONCURRENT)
 
     async def aclose(self) -> None:
@@ -115,7 +117,7 @@ class Pods:
                 raise answer
             else:
                 try:
-                    samples += parse_text(answer.text)
+                    samples += parse_text(answer.content.decode("utf-8", "replace"))
                 except ValueError as e:
                     errors.append(_malformed(target, port, METRICS_PATH, str(e)))
         counters = to_counters(target.life, at, samples)
@@ -166,20 +168,18 @@ class Pods:
             return False
         return True
 
-    async def _get(self, target: Target, port: int, path: str) -> httpx.Response:
+    async def _get(self, target: Target, port: int, path: str) -> Answer:
         who = f"pod {target.namespace}/{target.pod} port {port}"
-        try:
-            response = await self._client.get(base_url(target.ip, port) + path)
-        except httpx.HTTPError as e:
-            raise transport_error(e, who, _ADVICE) from None
-        if response.status_code != 200:
-            problem = Problem.REFUSED if response.status_code < 500 else Problem.FAILED
-            raise MetricsError(problem, f"{who} answered {path} with HTTP {response.status_code}: {_ADVICE}")
-        return response
+        url = base_url(target.ip, port) + path
+        answer = await ask(self._client, "GET", url, who, _ADVICE, self._timeout, LARGEST)
+        if answer.status != 200:
+            problem = Problem.REFUSED if answer.status < 500 else Problem.FAILED
+            raise MetricsError(problem, f"{who} answered {path} with HTTP {answer.status}: {_ADVICE}")
+        return answer
 
     async def _json(self, target: Target, port: int, path: str) -> dict[str, Any]:
-        response = await self._get(target, port, path)
-        return json_object(response, f"pod {target.namespace}/{target.pod} port {port}", _ADVICE)
+        answer = await self._get(target, port, path)
+        return json_object(answer, f"pod {target.namespace}/{target.pod} port {port}", _ADVICE)
 
 
 def _malformed(target: Target, port: int, path: str, detail: str) -> MetricsError:
