@@ -56,6 +56,7 @@ class World:
     random: random.Random = field(default_factory=lambda: random.Random(1))
     rolled_at: float = 0.0
     spec: str = "a"
+    still: bool = False
 
     def run(self, seconds: float) -> None:
         until = self.now + seconds
@@ -80,7 +81,7 @@ class World:
         settings = Settings(DEPTHS, 128, self.schedule)
         facts = Situation(
             self.spec, self.in_force, self.allowed, self.restart, True, math.log1p(0.03), DWELL,
-            startup=STARTUP, complete=not rolling and not broken, broken=broken,
+            startup=STARTUP, complete=not rolling and not broken, broken=broken, still=self.still,
         )  # fmt: skip
         known = (
             view(self.memory, PROFILE, settings, self.in_force, True) if self.memory.load.seconds else None

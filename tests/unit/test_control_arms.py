@@ -92,6 +92,23 @@ def test_what_can_only_be_told_is_looked_at_now_and_then(tuning: Body, looks: li
     assert [arms.due(sd(**tuning), live, SCHEDULE, now) for now in (1000.0, 1100.0)] == looks
 
 
+@pytest.mark.parametrize(
+    ("tuning", "back", "arm"),
+    [
+        ({"actuator": "Restart"}, False, NONE),
+        ({"actuator": "Live"}, False, None),
+        ({"actuator": "Restart", "mode": "Observe"}, False, None),
+        ({"actuator": "Live"}, True, NONE),  # whoever has gone too far may always go back
+    ],
+)
+def test_a_restart_that_was_decided_still_needs_leave(tuning: Body, back: bool, arm: Arm | None) -> None:
+    """The operator may have died between the two."""
+    of = sd(**tuning)
+    memory = ArmMemory(spec_hash(of), next=(NONE, 0.1), back=back)
+    assert arms.wanted(of, ArmMemory.from_json(memory.to_json())) == arm
+    assert arms.wanted(of, replace(memory, spec="another")) is None
+
+
 def test_an_arm_that_is_in_force_is_always_looked_at() -> None:
     assert arms.due(sd(actuator="Live"), Live("u"), NONE, 0.0)
 

@@ -79,6 +79,32 @@ def test_a_rollout_that_moves_is_waited_for_and_one_that_stands_still_is_not() -
     assert (memory.next, memory.back) == ((SCHEDULE, 0.0), True)
 
 
+@pytest.mark.parametrize("complete", [False, True], ids=["paused", "scaled to none"])
+def test_while_no_pod_is_to_start_none_is_late_and_nothing_is_proved(complete: bool) -> None:
+    facts = Situation("a", NONE, (SCHEDULE, NONE), True, True, 0.03, DWELL, complete=complete, still=True)
+    memory = ArmMemory("a", SCHEDULE, next=(NONE, 0.1), startup=STARTUP)
+    for hour in range(12):
+        memory, turn = decide(memory, facts, None, [], 1e6 + hour * HOUR)
+        assert turn is None
+        assert memory.going is not None
+        assert not memory.going.ready_at
+    # The user goes on, and now the pods do not start.
+    facts = replace(facts, still=False, complete=False, broken="it keeps failing")
+    memory, turn = decide(memory, facts, None, [], 1e6 + 12 * HOUR)
+    assert turn is not None
+    assert turn.reason == "ArmFailed"
+    assert memory.next == (SCHEDULE, 0.0)
+
+
+def test_no_restart_is_begun_while_somebody_has_paused_the_rollout() -> None:
+    world = World({NONE: 0.12}, still=True)
+    world.run(2 * HOUR)
+    assert world.history == []
+    world.still = False
+    world.run(HOUR)
+    assert world.history == [NONE]
+
+
 def test_another_spec_may_try_everything_again() -> None:
     world = World({NONE: 0.2}, starts=lambda arm: arm != NONE)
     world.run(2 * HOUR)

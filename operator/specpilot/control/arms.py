@@ -56,6 +56,19 @@ def memory_in(config_map: Body | None) -> ArmMemory:
     return ArmMemory.from_json(text) if isinstance(text, str) else ArmMemory()
 
 
+def wanted(sd: SpeculativeDeployment, memory: ArmMemory) -> Arm | None:
+    """Where engines are to be restarted to. What was decided for another spec, or with leave that is withdrawn
+    since, may still be in memory: its first look comes after the first reconcile, of this operator as of the next."""
+    if memory.next is None or memory.spec != spec_hash(sd) or not (memory.back or leave(sd)):
+        return None
+    return memory.next[0]
+
+
+def leave(sd: SpeculativeDeployment) -> bool:
+    """Whether the user lets the operator restart engines for another arm."""
+    return sd.spec.tuning.mode == "Apply" and sd.spec.tuning.actuator == "Restart"
+
+
 def mixed(memory: ArmMemory, rollout: Rollout) -> bool:
     """Whether pods of two arms serve: nothing may be learnt of either, nor said of engines as a whole."""
     return not rollout.complete and memory.reason not in ("", Reason.ARM_RECOMMENDED)
@@ -76,7 +89,7 @@ def due(sd: SpeculativeDeployment, live: Live, arm: Arm, now: float) -> bool:
         return True
     if not base_arm(sd.spec).live or tuning.mode == "Observe" or tuning.actuator == "Live":
         return False
-    if tuning.mode == "Apply" and tuning.actuator == "Restart":
+    if leave(sd):
         return True
     if now < live.arms_due:
         return False
@@ -99,7 +112,7 @@ def look(
         spec=spec_hash(sd),
         in_force=arm,
         allowed=arms(sd.spec, evidence.load.context),
-        restart=tuning.mode == "Apply" and tuning.actuator == "Restart",
+        restart=leave(sd),
         tell=tuning.mode != "Observe" and tuning.actuator != "Live",
         needed=math.log1p(tuning.minimum_gain),
         dwell=seconds(tuning.dwell),
@@ -109,6 +122,7 @@ def look(
         broken=broken(seen.pods, seen.deployment),
         # A plan that is refused already is refused for something else.
         settled=to.in_force.trial is None and choice is not None and not (choice.active or live.refused),
+        still=rollout.paused or not rollout.wanted,
         refused=live.refused.trouble.message if live.refused else "",
     )
     view = None

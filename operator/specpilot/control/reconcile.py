@@ -189,7 +189,7 @@ class Reconciler:
         sd, live = g.sd, g.live
         deployment = g.child("Deployment", sd.metadata.name)
         job = g.child("Job", names.profile_job(sd.metadata.name))
-        arm = live.arms.next[0] if live.arms.next else None
+        arm = arms.wanted(sd, live.arms)
         inputs = Inputs(schedule, self._facts, choice.profiling, surge=live.room, arm=arm)
         inputs = carry_over(deployment, sd, inputs, job)
         desired = render(sd, inputs)

@@ -25,7 +25,8 @@ class Situation:
     operator restart them; `tell`: whether a better arm is to be recommended otherwise. `startup`: seconds
     from a pod's start until it serves, None where no pod tells. `complete`: every pod runs the arm in force
     and serves, `ready`: so many do; `broken`: why a pod made since the last change of arm does not start. `settled`: nothing
-    else is under way (a trial of depths, a measurement of step times)."""
+    else is under way (a trial of depths, a measurement of step times). `still`: no pod is to start, since
+    none is wanted or somebody has paused the rollout."""
 
     spec: str
     in_force: Arm
@@ -39,6 +40,7 @@ class Situation:
     ready: int = 0
     broken: str = ""
     settled: bool = True
+    still: bool = False
     refused: str = ""  # why the API server does not take the plan with `next` in it
 
 
@@ -112,10 +114,13 @@ def _rolling(memory: ArmMemory, facts: Situation, now: float) -> tuple[ArmMemory
     if facts.ready > going.ready:
         going = replace(going, ready=facts.ready, moved_at=now)
         memory = replace(memory, going=going)
+    if facts.still:  # the clock stands, and pods that nobody asked for prove nothing
+        going = replace(going, moved_at=now)
+        memory = replace(memory, going=going)
     limit = a.START_FACTOR * memory.startup + a.START_MARGIN if memory.startup else a.START_UNKNOWN
     late = now - max(going.at, going.moved_at) > limit
     why = facts.broken or (f"none became ready within {limit:.0f} s" if late else "")
-    if facts.complete and not facts.broken:
+    if facts.complete and not (facts.broken or facts.still):
         return replace(memory, going=replace(going, ready_at=now)), None
     if not why:
         return memory, None
@@ -167,7 +172,7 @@ def _probation(memory: ArmMemory, facts: Situation, view: View) -> tuple[ArmMemo
 def _choose(memory: ArmMemory, facts: Situation, view: View, now: float) -> tuple[ArmMemory, Turn | None]:
     enough = sum(s.windows for s in memory.seen.get(facts.in_force, {}).values()) >= a.LEAST_WINDOWS
     waited = now - memory.since >= a.DWELLS * facts.dwell
-    if not (enough and waited and facts.settled) or facts.startup is None:
+    if not (enough and waited and facts.settled) or facts.still or facts.startup is None:
         return memory, None
     if facts.in_force.blind and facts.restart and SCHEDULE in facts.allowed:
         unseen = now - memory.since
