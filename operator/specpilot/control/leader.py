@@ -72,13 +72,16 @@ class Leader:
             task.result()
 
     async def _hold(self, task: asyncio.Future[None]) -> None:
-        renewed = time.monotonic()
+        renewed = started = time.monotonic()
         while not task.done():
-            await asyncio.wait([task], timeout=self._period)
+            # From start to start: after an attempt that took long the next is due.
+            await asyncio.wait([task], timeout=max(0.0, started + self._period - time.monotonic()))
             if task.done():
                 return
             started = time.monotonic()
-            if await self._try(within=max(renewed + self._deadline - started, 0.1)):
+            left = max(renewed + self._deadline - started, 0.1)
+            # One request whose answer is lost must leave time for another; that one has to read first.
+            if await self._try(within=left if self._lease is None else min(left, self._deadline / 2)):
                 renewed = started
             elif time.monotonic() - renewed >= self._deadline:
                 log.error("lease lost", lease=f"{self._namespace}/{self._name}")
