@@ -139,13 +139,15 @@ class Identity:
             error.add_note("\n".join(str(write) for write in written[-50:]))
             raise
 
-    def kubeconfig(self) -> dict[str, Any]:
-        """The cluster's, with the operator's own user."""
+    def kubeconfig(self, server: str = "") -> dict[str, Any]:
+        """The cluster's, with the operator's own user; `server`: another URL of the API server."""
         config = yaml.safe_load(self.cluster.kubeconfig.read_text())
         ask = ("create", "token", "specpilot", "--namespace", self.namespace, "--duration=4h")
         token = self.cluster.kubectl(*ask).strip()
         current = next(c for c in config["contexts"] if c["name"] == config["current-context"])
         current["context"]["user"] = "specpilot"
+        if server:
+            config["clusters"] = [{"name": current["context"]["cluster"], "cluster": {"server": server}}]
         return {**config, "users": [{"name": "specpilot", "user": {"token": token}}]}
 
     def _log(self) -> AuditLog:

@@ -25,10 +25,13 @@ from specpilot.local.process import free_ports
 class OperatorProcess:
     """One operator; start it, end it in any way, start it again.
 
-    `before` is Python that runs in its process first, for a bug that it shall have.
+    `before` is Python that runs in its process first, for a bug that it shall have; `server` a URL by which it
+    reaches the API server.
     """
 
-    def __init__(self, who: Identity, folder: Path, before: str = "", **config: Any) -> None:
+    def __init__(
+        self, who: Identity, folder: Path, before: str = "", server: str = "", **config: Any
+    ) -> None:
         self.identity = who
         program = "import runpy; runpy.run_module('specpilot.operator_main', run_name='__main__')"
         self._program = ["-c", f"{before}\n{program}"] if before else ["-m", "specpilot.operator_main"]
@@ -50,7 +53,7 @@ class OperatorProcess:
         self.ports: dict[str, int] = settings["ports"]
         self._config.write_text(yaml.safe_dump(settings))
         self._kubeconfig = folder / "kubeconfig"
-        self._kubeconfig.write_text(json.dumps(who.kubeconfig()))
+        self._kubeconfig.write_text(json.dumps(who.kubeconfig(server)))
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -121,7 +124,7 @@ class OperatorProcess:
 
 @contextmanager
 def running(
-    cluster: Cluster, folder: Path, before: str = "", places: int = 3, **config: Any
+    cluster: Cluster, folder: Path, before: str = "", places: int = 3, server: str = "", **config: Any
 ) -> Iterator[OperatorProcess]:
     """An installed operator that runs for as long as the block, and ends as told.
 
@@ -129,7 +132,7 @@ def running(
     """
     identity = Identity(cluster, places)
     identity.install()
-    process = OperatorProcess(identity, folder, before, **config)
+    process = OperatorProcess(identity, folder, before, server, **config)
     try:
         process.start()
         yield process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -11,7 +12,7 @@ import structlog
 from specpilot.api.vocabulary import LABEL_MANAGED_BY, MANAGER
 from specpilot.cluster.client import Cluster
 from specpilot.cluster.errors import Invalid
-from specpilot.cluster.kinds import DEPLOYMENT, JOB, kind_of
+from specpilot.cluster.kinds import CONFIG_MAP, DEPLOYMENT, JOB, kind_of
 from specpilot.cluster.ownership import is_current
 
 log = structlog.get_logger(__name__)
@@ -56,11 +57,13 @@ async def apply_plan(
 
     `desired` bodies carry their own hash (plan.hashing.stamped). `observed` holds the cached children of
     one owner; those in `keep` are managed elsewhere and left alone. Raises ClusterError: InvalidPodTemplate
-    before anything has been changed, Invalid when an object of the wanted name belongs to somebody else.
+    before anything has been changed, Invalid when an object of the wanted name belongs to somebody else,
+    Conflict when a ConfigMap is no longer as observed.
     """
     stale = [body for body in desired if _differs(body, observed.get(ref(body)))]
     outcome = Outcome()
-    found = {ref(body): await _adoptable(cluster, body, observed, owner_uid) for body in stale}
+    present = await asyncio.gather(*(_adoptable(cluster, body, observed, owner_uid) for body in stale))
+    found = {ref(body): old for body, old in zip(stale, present, strict=True)}
     stale = [body for body in stale if _differs(body, found[ref(body)])]
     for body in stale:
         if body["kind"] in _WITH_POD_TEMPLATE and not (body["kind"] == JOB.name and found[ref(body)]):
@@ -71,7 +74,9 @@ async def apply_plan(
             # A Job's template cannot change: its deletion event brings us back, to create it anew.
             await _delete(cluster, old, outcome)
         else:
-            outcome.applied.append(await cluster.apply(body))
+            # The next generation of a schedule is counted from the one that is there.
+            onto = old if body["kind"] == CONFIG_MAP.name else None
+            outcome.applied.append(await cluster.apply(body, onto=onto))
     names = {ref(body) for body in desired} | set(keep)
     for key, body in observed.items():
         if key not in names and _owned(body, owner_uid) and not body["metadata"].get("deletionTimestamp"):

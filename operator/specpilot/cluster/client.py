@@ -115,10 +115,17 @@ class Cluster:
             return False
         return any(r.get("name") == kind.plural for r in group.get("resources", []))
 
-    async def apply(self, body: Body, subresource: str = "", dry_run: bool = False) -> Body:
-        """Server-side apply as the one field manager, taking over fields that others set to other values."""
+    async def apply(
+        self, body: Body, subresource: str = "", dry_run: bool = False, onto: Body | None = None
+    ) -> Body:
+        """Server-side apply as the one field manager, taking over fields that others set to other values.
+
+        `onto`: only if this is still how the object is; raises Conflict otherwise.
+        """
         kind, meta = kind_of(body), body["metadata"]
         query = {"fieldManager": MANAGER, "force": "true", **({"dryRun": "All"} if dry_run else {})}
+        if onto is not None:
+            body = {**body, "metadata": {**meta, "resourceVersion": onto["metadata"]["resourceVersion"]}}
         return await self._request(
             "patch",
             kind.path(meta.get("namespace"), meta["name"], subresource),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
 import structlog
 
@@ -13,7 +12,7 @@ from specpilot.api.status import SpeculativeDeploymentStatus
 from specpilot.api.vocabulary import Reason
 from specpilot.cluster.apply import InvalidPodTemplate, Outcome, Ref, apply_plan
 from specpilot.cluster.client import Cluster
-from specpilot.cluster.errors import ClusterError, Forbidden, Invalid, NotFound, Terminating
+from specpilot.cluster.errors import ClusterError, Conflict, Forbidden, Invalid, NotFound, Terminating
 from specpilot.cluster.events import Events
 from specpilot.cluster.nodes import Nodes
 from specpilot.cluster.status import older_crd, write_status
@@ -30,7 +29,8 @@ from specpilot.control.queue import Retry
 from specpilot.control.rollout import RESCALED, Trouble, rescaled, rollout_of
 from specpilot.control.status import announcements, refused_status, status_of
 from specpilot.control.step import Evidence, first_schedule, settings, without_leave
-from specpilot.control.store import Key, Store
+from specpilot.control.store import Body, Key, Store
+from specpilot.control.sync import reread
 from specpilot.control.telemetry import Telemetry
 from specpilot.decide.tuner import Settings
 from specpilot.plan import adaptive, names
@@ -42,7 +42,6 @@ from specpilot.plan.revision import carry_over
 from specpilot_engine.protocol import Schedule, Step
 
 log = structlog.get_logger(__name__)
-Body = dict[str, Any]
 
 REFUSED_SECONDS = 120.0  # before a plan that was refused is tried again without a change: quotas grow
 _NOTHING_TO_DRAFT = Schedule(0, (Step(1, 0),))
@@ -189,18 +188,17 @@ class Reconciler:
         sd, live = g.sd, g.live
         deployment = g.child("Deployment", sd.metadata.name)
         job = g.child("Job", names.profile_job(sd.metadata.name))
-        arm = arms.wanted(sd, live.arms)
-        inputs = Inputs(schedule, self._facts, choice.profiling, surge=live.room, arm=arm)
+        arm, profiling = arms.wanted(sd, live.arms), choice.profiling
+        inputs = Inputs(schedule, self._facts, profiling, surge=live.room, arm=arm)
         inputs = carry_over(deployment, sd, inputs, job)
         desired = render(sd, inputs)
         keep: list[Ref] = [("ConfigMap", names.tuner_config_map(sd.metadata.name))]
-        wanted = choice.profiling.where is ProfileIn.JOB and choice.profiling.request is not None
+        wanted = profiling.where is ProfileIn.JOB and profiling.request is not None
         if job is not None and wanted and measures_this(job, sd):
             # A measurement that runs, or that failed, is left alone: it is never repeated blindly.
             desired = [body for body in desired if body["kind"] != "Job"]
             keep.append(("Job", names.profile_job(sd.metadata.name)))
-        plan = digest(desired)
-        refused = live.refused
+        plan, refused = digest(desired), live.refused
         if refused is not None and refused.plan == plan and time.monotonic() < refused.until:
             return refused.trouble
         try:
@@ -212,6 +210,9 @@ class Reconciler:
             self._telemetry.errors.labels("apply").inc()
             log.warning("plan refused", namespace=g.key[0], name=g.key[1], error=e.message)
             return trouble
+        except Conflict:
+            await reread(self._cluster, self._store, g.key)
+            raise
         live.refused = None
         await self._remember(g, outcome)
         return None

@@ -15,7 +15,7 @@ from specpilot.api.objects import SpeculativeDeployment
 from specpilot.api.status import LastDecision
 from specpilot.api.vocabulary import Reason
 from specpilot.cluster.client import Cluster
-from specpilot.cluster.errors import ClusterError
+from specpilot.cluster.errors import ClusterError, Conflict
 from specpilot.cluster.events import Events
 from specpilot.config import Config
 from specpilot.control import arms, read
@@ -30,6 +30,7 @@ from specpilot.control.reconcile import Reconciler
 from specpilot.control.status import summary
 from specpilot.control.step import Evidence, Taken, forget, step, watch
 from specpilot.control.store import Key, Store
+from specpilot.control.sync import reread
 from specpilot.control.telemetry import Telemetry
 from specpilot.decide.arm import Kind
 from specpilot.decide.tuner import Decision, Settings
@@ -218,9 +219,12 @@ class Retuner:
             # Before the write: its event may have the status written before we go on.
             due.live.decision = _told(decision, decision.reason)
         try:
-            self._store.put(await self._cluster.apply(body))
-        except ClusterError:
+            self._store.put(await self._cluster.apply(body, onto=config_map))
+        except ClusterError as e:
             due.live.decision = untold
+            if isinstance(e, Conflict):
+                await reread(self._cluster, self._store, due.key)
+                return
             raise
         self._reconciler.acknowledgements.changed(due.key)
         log.info(

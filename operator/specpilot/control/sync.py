@@ -13,6 +13,7 @@ from specpilot.cluster.client import Cluster
 from specpilot.cluster.errors import ClusterError, NotFound
 from specpilot.cluster.kinds import (
     CHILDREN,
+    CONFIG_MAP,
     COST_PROFILE,
     NETWORK_POLICY,
     POD,
@@ -21,6 +22,7 @@ from specpilot.cluster.kinds import (
     Kind,
 )
 from specpilot.control.store import Key, Store
+from specpilot.plan.names import schedule_config_map
 
 log = structlog.get_logger(__name__)
 OURS = f"{LABEL_MANAGED_BY}={MANAGER}"
@@ -54,6 +56,14 @@ async def resync(
             bodies, version = await cluster.list(kind, namespace or None, labels=selector(kind))
             concerned |= store.replace(kind.name, bodies, version, namespace)
     return concerned
+
+
+async def reread(cluster: Cluster, store: Store, key: Key) -> None:
+    """The schedule's ConfigMap into the cache: the answer to a write of ours got lost, or an operator whose Lease
+    has run out wrote it, and the watch has not told yet. Raises ClusterError."""
+    body = await cluster.get(CONFIG_MAP, key[0], schedule_config_map(key[1]))
+    if body is not None:
+        store.put(body)
 
 
 async def first_sync(
