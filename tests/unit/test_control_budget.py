@@ -63,6 +63,14 @@ def test_who_may_not_change_the_schedule_does_not_go_on_exploring_either(withdra
     assert without_leave(exploring, settings(spec(), IN_FORCE)) is None
 
 
+def test_a_depth_that_engines_can_draft_no_longer_is_not_explored():
+    """Engines of a smaller maxTokens would refuse the whole file, however fitting its steps."""
+    exploring = replace(IN_FORCE, exploration=Exploration(0.005, 7, 0.1, 64))
+    to = settings(spec(), IN_FORCE)
+    assert without_leave(exploring, replace(to, depths=(0, 1, 3))) == replace(IN_FORCE, generation=5)
+    assert without_leave(exploring, replace(to, depths=(0, 3, 7))) is None
+
+
 def test_a_window_in_which_drafts_were_cut_and_no_whole_step_was_timed_is_discarded():
     before = Counters(
         "a", 0.0, all_steps=100, generated=1000, trimmed_rows=50, latency_sum=1.0, latency_count=100

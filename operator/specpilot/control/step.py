@@ -72,14 +72,15 @@ def _budget(spec: SpeculativeDeploymentSpec) -> Budget:
 
 def without_leave(schedule: Schedule, to: Settings) -> Schedule | None:
     """`schedule` as a new generation without row budget and exploration, as far as the spec gives no leave for
-    them any more.
+    them any more: engines refuse a file that explores deeper than they were started for.
 
     Leave that is given later waits for the next generation.
     """
+    explores = to.exploration_price > 0 and schedule.exploration.tokens in to.depths
     cut = replace(
         schedule,
         budget=schedule.budget if to.budget.price > 0 else Budget(),
-        exploration=schedule.exploration if to.exploration_price > 0 else Exploration(),
+        exploration=schedule.exploration if explores else Exploration(),
     )
     return None if cut == schedule else replace(cut, generation=schedule.generation + 1)
 
