@@ -120,7 +120,8 @@ async def test_room_is_counted_as_the_scheduler_counts_it(cluster: Cluster, wher
         assert await nodes.room(asking(gpu="5")) == 1
         assert await nodes.room(asking(gpu="6")) == 0
         assert await nodes.room(asking(gpu="1", memory="1Pi")) == 0
-        assert await nodes.room(asking(cpu="1m", memory="1Mi")) > 1
+        # A node takes so many pods, however little each asks for.
+        assert 1 < await nodes.room(asking(cpu="1m", memory="1Ki")) < 1000
         assert await nodes.room(asking(other="1")) == 0
         assert await nodes.room({}) == PLENTY
     finally:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from specpilot.cluster.nodes import requested
 
 Body = dict[str, Any]
@@ -47,3 +49,12 @@ def test_what_asks_for_nothing_holds_nothing() -> None:
     assert requested({}) == {}
     assert requested(pod(container({"cpu": "0"}), container({"memory": "lots"}))) == {}
     assert requested(pod(container(), overhead={"memory": "64Mi"})) == {"memory": Decimal(2**26)}
+
+
+@pytest.mark.parametrize(
+    "text", ["NaN", "sNaN", "Infinity", "-Infinity", "1e99999999999", "lots", "", "Gi", None]
+)
+def test_what_is_no_quantity_counts_as_nothing_and_is_no_bug(text: object) -> None:
+    """It stands in a pod template that the API server will refuse, and say why."""
+    asked = pod(container({"cpu": text}), container({"cpu": "2"}), container({"memory": text}))
+    assert requested(asked) == {"cpu": Decimal(2)}

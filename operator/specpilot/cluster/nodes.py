@@ -19,6 +19,8 @@ Body = dict[str, Any]
 Amounts = dict[str, Decimal]  # by resource
 
 PLENTY = 1_000_000  # pods
+_PODS = "pods"  # of which a node takes so many, whatever they ask for
+_DIGITS = 30  # more than Kubernetes knows numbers of
 # Written by the vendors' feature discovery.
 _PRODUCT_LABELS = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/product")
 
@@ -56,11 +58,12 @@ class Nodes:
         except ClusterError as e:
             log.info("room unknown", error=e.message)
             return 0
+        wanted = {**wanted, _PODS: Decimal(1)}
         free = {n["metadata"]["name"]: _allocatable(n, wanted) for n in nodes if _usable(n)}
         for one in pods:
             left = free.get((one.get("spec") or {}).get("nodeName"))
             if left is not None:
-                for resource, amount in requested(one).items():
+                for resource, amount in {**requested(one), _PODS: Decimal(1)}.items():
                     left[resource] = left.get(resource, Decimal()) - amount
         return sum(
             max(0, min(int(left[resource] / amount) for resource, amount in wanted.items()))
@@ -103,8 +106,9 @@ def _amounts(quantities: Mapping[str, Any]) -> Amounts:
     """Those that are none, which the API server will refuse, count as nothing."""
     found = {}
     for name, text in quantities.items():
-        with suppress(ValueError):
-            found[name] = parse_quantity(text)
+        with suppress(ValueError, ArithmeticError):
+            if (amount := parse_quantity(text)).is_finite() and amount.adjusted() < _DIGITS:
+                found[name] = amount
     return found
 
 
@@ -118,9 +122,8 @@ def _name(node: Body, accelerated: bool) -> str:
 
 
 def _usable(node: Body) -> bool:
-    ready = any(
-        c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions") or []
-    )
+    conditions = (node.get("status") or {}).get("conditions") or []
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
     return ready and not (node.get("spec") or {}).get("unschedulable")
 
 
