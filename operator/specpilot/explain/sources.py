@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from specpilot.api.documents import documents
 from specpilot.api.objects import CostProfile, SpeculativeDeployment
 from specpilot.cluster.client import Cluster
+from specpilot.cluster.errors import Forbidden
 from specpilot.cluster.kinds import CONFIG_MAP, COST_PROFILE, SPECULATIVE_DEPLOYMENT
 from specpilot.control import read
 from specpilot.control.keep import memory_in
@@ -68,7 +69,9 @@ async def from_cluster(namespace: str, name: str) -> Subject:
                     " specdep,costprofiles -A"
                 )
             return of_profile(_profile(profile, f"CostProfile {namespace}/{name}"))
-        sd = SpeculativeDeployment.parse(body)
+        # Its status may be of another version of the operator, whose words need not be ours.
+        sd = SpeculativeDeployment.parse({k: v for k, v in body.items() if k != "status"})
+        sd = sd.model_copy(update={"status": read.status(body)})
         used = sd.status.profile.name if sd.status.profile else ""
         found = await cluster.get(COST_PROFILE, namespace, used) if used else None
         points = points_of(_profile(found, f"CostProfile {namespace}/{used}")) if found else ()
@@ -77,7 +80,12 @@ async def from_cluster(namespace: str, name: str) -> Subject:
         return of_deployment(sd, points, memory_in(tuner), read.schedule_in(schedule))
     except ValidationError as e:
         raise LocalError(
-            f"{namespace}/{name} cannot be understood ({e.error_count()} errors): update specpilot"
+            f"{namespace}/{name} cannot be understood ({_first(e)}): update specpilot, or correct it"
+        ) from e
+    except Forbidden as e:
+        raise LocalError(
+            f"{e.message}: what is explained stands in SpeculativeDeployments, CostProfiles and ConfigMaps, so"
+            f" ask for a role that may get them in namespace {namespace}"
         ) from e
     finally:
         await cluster.aclose()
@@ -138,6 +146,9 @@ def _profile(body: Mapping[str, Any], where: str) -> CostProfile:
     try:
         return CostProfile.model_validate(body)
     except ValidationError as e:
-        first = e.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise LocalError(f"{where} is no CostProfile: {field} {first['msg'].lower()}; correct it") from None
+        raise LocalError(f"{where} is no CostProfile: {_first(e)}; correct it") from None
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc']))} {first['msg'].lower()}"
