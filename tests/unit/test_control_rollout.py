@@ -89,6 +89,24 @@ def test_the_trouble_of_a_pod_is_named(body: dict[str, Any], reason: Reason, sai
     assert said in trouble.message
 
 
+def test_a_crash_loop_is_told_alike_while_it_waits_while_it_runs_and_as_it_ends() -> None:
+    """Or the status would be written anew with each turn."""
+    last = {"lastState": {"terminated": {"exitCode": 3}}, "restartCount": 2, "ready": False}
+    turns = [{"waiting": {"reason": "CrashLoopBackOff"}}, {"running": {}}, {"terminated": {"exitCode": 3}}]
+    told = {trouble_of(pod(containerStatuses=[{"name": "vllm", **last, "state": state}])) for state in turns}
+    assert [trouble.reason for trouble in told if trouble] == [Reason.CRASH_LOOPING]
+    well = [
+        {**last, "state": {"running": {}}, "ready": True},
+        {**last, "state": {"terminated": {"exitCode": 0}}},  # an init container that has come through
+        {**last, "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 0}}},
+    ]
+    assert [trouble_of(pod(containerStatuses=[{"name": "vllm", **one}])) for one in well] == [None] * 3
+
+
+def test_an_image_that_cannot_be_had_is_told_alike_while_it_is_tried_and_between() -> None:
+    assert trouble_of(waiting("ErrImagePull")) == trouble_of(waiting("ImagePullBackOff"))
+
+
 def test_a_pod_that_starts_or_goes_is_no_trouble() -> None:
     assert trouble_of(waiting("ContainerCreating")) is None
     going = waiting("CrashLoopBackOff")

@@ -19,7 +19,8 @@ Body = dict[str, Any]
 _POD_NAME = re.compile(r'pods "[^"]*"')
 RESCALED = "Rescaled"  # an event
 # Waiting reasons of containers, as kubelets write them.
-_IMAGE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+_PULLING = ("ErrImagePull", "ImagePullBackOff")  # by turns, for as long as it fails
+_IMAGE = (*_PULLING, "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _CRASH = ("CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 
 
@@ -109,12 +110,13 @@ def trouble_of(pod: Body) -> Trouble | None:
         reason, detail = str(waiting.get("reason", "")), str(waiting.get("message", ""))
         where = f"container {container['name']} of pod {name}"
         if reason in _IMAGE:
+            reason = _PULLING[0] if reason in _PULLING else reason
             return Trouble(
                 Reason.IMAGE_PULL_FAILED,
                 f"{where} cannot get its image {container.get('image', '')}: check the name, the tag and the"
                 f" pull secret ({reason})",
             )
-        if reason in _CRASH:
+        if reason in _CRASH or _failed_before(container):
             return Trouble(Reason.CRASH_LOOPING, f"{where} keeps failing: {_last_words(container, detail)}")
     scheduled: Body = next((c for c in status.get("conditions") or [] if c["type"] == "PodScheduled"), {})
     if scheduled.get("reason") == "Unschedulable":
@@ -169,6 +171,18 @@ def life_of(pod: Body) -> str:
     statuses = (pod.get("status") or {}).get("containerStatuses") or []
     found: Body = next((c for c in statuses if c["name"] == ENGINE_CONTAINER), {})
     return f"{pod['metadata'].get('uid', '')}/{found.get('containerID', '')}"
+
+
+def _failed_before(container: Body) -> bool:
+    """Whether it is on its way to serving, or to its next failure, after one: a crash loop goes on between two
+    waits, and what is said of it must not come and go with each."""
+    ended = (container.get("lastState") or {}).get("terminated") or {}
+    return bool(ended.get("exitCode")) and container.get("ready") is False and not _succeeded(container)
+
+
+def _succeeded(container: Body) -> bool:
+    ended = (container.get("state") or {}).get("terminated")
+    return ended is not None and not ended.get("exitCode")
 
 
 def _last_words(container: Body, detail: str) -> str:
