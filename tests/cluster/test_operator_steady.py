@@ -1,4 +1,5 @@
-"""Ten deployments under constant load: the operator looks at them, tick by tick, and writes nothing."""
+"""Ten deployments under constant load, and two that never serve: the operator looks at them, tick by tick, and writes
+nothing."""
 
 from __future__ import annotations
 
@@ -37,6 +38,11 @@ def test_nothing_is_written_before_or_after_a_restart(
             apply(one)
         for one in fleet:
             one.serving(180)
+        crashing, lost = Watched(cluster, where, "crashing"), Watched(cluster, where, "lost")
+        crashing.apply(simulated("crashing", sim_image, {"fail": {"start": True}}))
+        lost.apply(simulated("lost", "localhost/no/such:v0.33.0"))
+        crashing.wait("Degraded", "CrashLooping")
+        lost.wait("Degraded", "ImagePullFailed")
         for one in fleet:
             stack.enter_context(load(one.urls(), clients=2))
         settle(operator, fleet)
