@@ -75,6 +75,7 @@ class Retuner:
         self._cluster, self._store, self._metrics, self._events = cluster, store, metrics, events
         self._reconciler, self._telemetry = reconciler, telemetry
         self._config, self._changed = config, changed
+        self._turns = asyncio.Semaphore(config.workers)
 
     async def tick(self) -> None:
         """Read all measurements that are due at once, then take each object's step."""
@@ -82,10 +83,15 @@ class Retuner:
             due = self._due()
             if due:
                 reading = await self._metrics.read([target for one in due for target in one.targets])
-                for one in due:
-                    await self._one(one, reading)
-                    await asyncio.sleep(0)  # a fleet's steps must not keep health checks waiting
+                await asyncio.gather(*(self._in_turn(one, reading) for one in due))
         self._telemetry.ticks.inc()
+
+    async def _in_turn(self, due: Due, reading: Reading) -> None:
+        """A few at a time: a fleet's steps must not keep health checks waiting, nor one whose writes hang (a webhook
+        of its namespace, perhaps) all the others."""
+        async with self._turns:
+            await self._one(due, reading)
+            await asyncio.sleep(0)
 
     def _due(self) -> list[Due]:
         now = time.monotonic()
