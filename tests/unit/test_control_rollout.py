@@ -101,6 +101,8 @@ def test_a_crash_loop_is_told_alike_while_it_waits_while_it_runs_and_as_it_ends(
         {**last, "state": {"running": {}}, "lastState": {"terminated": {"exitCode": 0}}},
     ]
     assert [trouble_of(pod(containerStatuses=[{"name": "vllm", **one}])) for one in well] == [None] * 3
+    evicted = {"name": "vllm", **last, "state": turns[2]}
+    assert trouble_of(pod(containerStatuses=[evicted], phase="Failed", reason="Evicted")) is None
 
 
 def test_an_image_that_cannot_be_had_is_told_alike_while_it_is_tried_and_between() -> None:

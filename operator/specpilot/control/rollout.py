@@ -100,7 +100,8 @@ def rescaled(before: Body | None, applied: Sequence[Body]) -> str:
 def trouble_of(pod: Body) -> Trouble | None:
     """What keeps a pod from starting or running, if its status says so."""
     name, status = pod["metadata"]["name"], pod.get("status") or {}
-    if pod["metadata"].get("deletionTimestamp"):
+    # One that has ended, such as an evicted one, may lie there for long after its successor serves.
+    if pod["metadata"].get("deletionTimestamp") or status.get("phase") in ("Failed", "Succeeded"):
         return None
     for container in [
         *(status.get("initContainerStatuses") or []),
