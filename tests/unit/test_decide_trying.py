@@ -177,7 +177,9 @@ def test_when_the_load_of_a_trial_is_gone_the_change_stays_unproved() -> None:
     _, decision = tune(Memory(), [window(64)], [], settings, 1e6, counts)
     assert (decision.change, decision.settled, decision.reason) == (True, True, Reason.LOAD_SHIFT)
     assert decision.steps == schedule.steps
-    assert "kept as estimated, unproved" in decision.message
+    assert decision.message == (
+        "depth 3 instead of depth 1: the load at which the two differ is gone, so it is kept as estimated, unproved"
+    )
 
 
 def test_a_load_that_moved_need_not_wait_for_the_trial() -> None:

@@ -90,7 +90,8 @@ def follow(
         for steps in (trial.against, settings.in_force.steps)
     )
     weights = memory.load.weights(settings.max_batch)
-    what = f"{depths_named(land, new, weights)} instead of {depths_named(land, old, weights)}"
+    there = _told_apart(old, new, weights)
+    what = f"{depths_named(land, new, there)} instead of {depths_named(land, old, there)}"
     proof = weigh([count for count in counts if count.generation == settings.in_force.generation])
     passed = max(window.seconds for window in windows)
     moved = proof.pairs.count > tried.pairs
@@ -142,6 +143,16 @@ def _believed(land: Landscape, old: Indices, new: Indices, weights: Floats) -> t
     batches = np.arange(len(old))
     gain = float((land.log_goodput[new, batches] - land.log_goodput[old, batches]) @ share)
     return gain, land.total_deviation(new, old, share)
+
+
+def _told_apart(old: Indices, new: Indices, weights: Floats) -> Floats:
+    """Weights of the batch sizes by which to name the two: where they differ at the load, else where they differ."""
+    differ = old != new
+    ones = np.ones(len(old))
+    for share in (np.where(differ, weights, 0.0), np.where(differ, ones, 0.0)):
+        if share.any():
+            return share
+    return ones
 
 
 def _away(windows: Sequence[Window], old: Indices, new: Indices) -> bool:
