@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from specpilot.console import FAILED, WRONG, end, plain, terminal, write
 from specpilot.replay.cli import bench
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any, TypeVar
 
-    from rich.console import Console
-
     T = TypeVar("T")
-
-FAILED, WRONG = 1, 2  # exit statuses: it could not go on; what was asked for cannot be done
 
 
 class EngineChoice(StrEnum):
@@ -81,7 +76,7 @@ def up(
     from specpilot.local.up import up as run
 
     options = Options(engine.value, port, host, _seconds(duration), state, python, clients, traffic)
-    _run(run(file, options, _console()))
+    _run(run(file, options, terminal()))
 
 
 @app.command(
@@ -122,15 +117,15 @@ def explain(
     else:
         namespace, slash, name = subject.partition("/")
         if not slash or not namespace or not name or "/" in name:
-            _end(f"{subject} is neither a file nor NAMESPACE/NAME: name one of the two", WRONG)
+            end(f"{subject} is neither a file nor NAMESPACE/NAME: name one of the two", WRONG)
         found = _run(sources.from_cluster(namespace, name))
     it = explained(found, batch or ())
-    _console().print(render(it))
+    terminal().print(render(it))
     if html is not None:
         from specpilot.explain.page import page
 
-        _write(html, page(it))
-        _console().print(f"[bold]{html}[/] written: open it in a browser.")
+        write(html, page(it))
+        terminal().print(f"[bold]{html}[/] written: open it in a browser.")
 
 
 @app.command(epilog=examples("specpilot demo", "specpilot demo --out /tmp/demo"))
@@ -142,10 +137,10 @@ def demo(
     from specpilot.local.demo import demo as play
     from specpilot.local.demo import sample, summary
 
-    console = _console()
+    console = terminal()
     record = _run(play(file or _try(sample), out, console))
     if record is None:
-        _end("the demonstration was interrupted, so there is no report: run it again", FAILED)
+        end("the demonstration was interrupted, so there is no report: run it again", FAILED)
     for line in summary(record, out):
         console.print(line, soft_wrap=True)
 
@@ -155,7 +150,7 @@ def crd() -> None:
     """Print the CustomResourceDefinitions."""
     from specpilot.api.crd import crds, dump
 
-    _out("---\n".join(dump(one) for one in crds()))
+    plain("---\n".join(dump(one) for one in crds()))
 
 
 @app.command(epilog=examples("specpilot operator", "specpilot operator --config config.yaml"))
@@ -175,9 +170,9 @@ def show_version(wanted: bool = True) -> None:
     if not wanted:
         return
     try:
-        _out(f"{version('specpilot')}\n")
+        plain(f"{version('specpilot')}\n")
     except PackageNotFoundError:
-        _out("unknown: specpilot is not installed as a package\n")
+        plain("unknown: specpilot is not installed as a package\n")
     raise typer.Exit
 
 
@@ -197,12 +192,6 @@ def version_command() -> None:
     show_version()
 
 
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console()
-
-
 def _seconds(duration: str | None) -> float | None:
     from specpilot.api.base import seconds
 
@@ -211,7 +200,7 @@ def _seconds(duration: str | None) -> float | None:
     try:
         return seconds(duration)
     except ValueError:
-        _end(f"--for takes a duration such as 60s or 5m, not {duration}", WRONG)
+        end(f"--for takes a duration such as 60s or 5m, not {duration}", WRONG)
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
@@ -228,33 +217,9 @@ def _try(work: Callable[[], T]) -> T:
     try:
         return work()
     except (LocalError, ClusterError) as e:
-        _end(str(e), FAILED)
+        end(str(e), FAILED)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-
-
-def _out(text: str) -> None:
-    """To standard output, which may be a file on a full disk; a reader that has left is click's affair."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        raise
-    except OSError as e:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - the flush at exit would fail again
-        _end(f"the output cannot be written ({e.strerror}): free some space", FAILED)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text)
-    except OSError as e:
-        _end(f"{path} cannot be written ({e.strerror}): name another file", FAILED)
-
-
-def _end(sentence: str, status: int) -> NoReturn:
-    print(f"specpilot: {sentence}", file=sys.stderr)
-    raise typer.Exit(status)
 
 
 if __name__ == "__main__":

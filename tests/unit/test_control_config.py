@@ -90,7 +90,7 @@ def test_an_endpoint_is_read_whole(tmp_path: Path) -> None:
         ("{tick", "is not YAML"),
         ("5: 6\n", "one mapping of fields such as engineImage"),
         ("tick: 1\n---\ntick: 2\n", "one mapping of fields"),
-        ("tick: 1\ntick: 2\n", "tick stands twice in one place: remove one"),
+        ("tick: 1\ntick: 2\n", "line 2, column 1: tick stands twice in one place): correct it."),
     ],
 )
 def test_a_problem_is_a_sentence_that_names_the_field(tmp_path: Path, text: str, said: str) -> None:

@@ -42,7 +42,7 @@ def test_one_world_gives_a_table_and_its_document(worlds: Path, tmp_path: Path) 
     doc = json.loads(out.read_text())
     assert (doc["world"], doc["seed"], list(doc["policies"])) == ("one", 4, ["fixed-0", "oracle"])
     title, header, first, second, *_ = rows(result.output)
-    assert title == ["one", "1", "phases,", "0.5", "min,", "seed", "4"]
+    assert title == ["one", "1", "phase,", "0.5", "min,", "seed", "4"]
     assert header == ["policy", "tokens", "share", "worst", "changes", "settled,", "s"]
     best = doc["policies"]["oracle"]["tokens"]
     assert first == ["oracle", f"{best:,}", "100.0%", "100.0%", "0", "0"]

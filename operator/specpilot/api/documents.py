@@ -17,7 +17,7 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
                     raise yaml.MarkedYAMLError(
-                        problem=f"{key.value} stands twice in one place: remove one",
+                        problem=f"{key.value} stands twice in one place",
                         problem_mark=key.start_mark,
                     )
                 seen.add(key.value)
@@ -29,6 +29,14 @@ def documents(text: str) -> list[Any]:
     try:
         return [doc for doc in yaml.load_all(text, _Loader) if doc is not None]
     except yaml.YAMLError as e:
-        raise ValueError(" ".join(str(e).split())) from None
+        raise ValueError(_where(e)) from None
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+
+
+def _where(error: yaml.YAMLError) -> str:
+    """The parser's complaint in one line, with the place as an editor counts it."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return " ".join(str(error).split())

@@ -42,7 +42,7 @@ def from_file(file: Path, state: Path | None = None) -> Subject:
     except UnicodeDecodeError:
         raise LocalError(f"{file} is not text: name a YAML or JSON file") from None
     except ValueError as e:
-        raise LocalError(f"{file} is not YAML or JSON: {e}") from None
+        raise LocalError(f"{file} is not YAML or JSON ({e}): correct it there") from None
     profile = next((d for d in docs if d.get("kind") == "CostProfile"), None)
     if profile is not None:
         return of_profile(_profile(profile, str(file)))

@@ -60,7 +60,7 @@ def read_file(file: Path) -> SpeculativeDeployment:
     except UnicodeDecodeError:
         raise LocalError(f"{file} is not text: name a YAML file with a {KIND}") from None
     except ValueError as e:
-        raise LocalError(f"{file} is not YAML: {e}") from None
+        raise LocalError(f"{file} is not YAML ({e}): correct it there") from None
     ours: list[dict[str, Any]] = [d for d in docs if isinstance(d, dict) and d.get("kind") == KIND]
     if len(ours) != 1:
         count = len(ours) or "no"

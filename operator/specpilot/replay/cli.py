@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from specpilot.console import FAILED, WRONG, end, terminal, write
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from specpilot.replay.registry import Outcome
     from specpilot.replay.world import World
 
-FAILED, WRONG = 1, 2
 QUIET = 2.0  # seconds before anything is said of the progress
 
 bench = typer.Typer(
@@ -58,8 +58,6 @@ def replay(
     A policy sees the profile and the counters of each scrape, as the operator does, and answers with a
     schedule. Closed loops are scored by tokens, open ones by mean request latency.
     """
-    from rich.console import Console
-
     from specpilot.api.base import seconds
     from specpilot.replay.engine import ScheduleRefused
     from specpilot.replay.product import Options
@@ -70,9 +68,9 @@ def replay(
     try:
         options = Options(minimum_gain, seconds(dwell))
     except ValueError:
-        _end(f"--dwell takes a duration such as 60s or 2m, not {dwell}", WRONG)
+        end(f"--dwell takes a duration such as 60s or 2m, not {dwell}", WRONG)
     wanted = list(dict.fromkeys(policy or ()))
-    console, outcomes = Console(), []
+    console, outcomes = terminal(), []
     try:
         for world, names in _playable(_read(worlds), wanted):
             with _Progress(world) as progress:
@@ -80,9 +78,9 @@ def replay(
             console.print(world_table(outcomes[-1]))
             console.print()
     except WorldError as e:
-        _end(str(e), WRONG)
+        end(str(e), WRONG)
     except ScheduleRefused as e:
-        _end(f"{e}: correct the policy", FAILED)
+        end(f"{e}: correct the policy", FAILED)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
     if len(outcomes) > 1:
@@ -150,13 +148,4 @@ class _Progress:
 def _write(path: Path, outcomes: Sequence[Outcome]) -> None:
     """One world's document, or a list of them."""
     documents = [outcome.as_json() for outcome in outcomes]
-    text = json.dumps(documents[0] if len(documents) == 1 else documents, indent=1)
-    try:
-        path.write_text(text + "\n")
-    except OSError as e:
-        _end(f"{path} cannot be written ({e.strerror}): name another file", FAILED)
-
-
-def _end(sentence: str, status: int) -> NoReturn:
-    print(f"specpilot: {sentence}", file=sys.stderr)
-    raise typer.Exit(status)
+    write(path, json.dumps(documents[0] if len(documents) == 1 else documents, indent=1) + "\n")

@@ -18,7 +18,8 @@ BEST_FIXED = "best fixed"
 def world_table(outcome: Outcome) -> Table:
     """Every policy in one world, best first."""
     world = outcome.world
-    minutes = f"{len(world.phases)} phases, {world.seconds / 60:g} min, seed {outcome.seed}"
+    phases = "1 phase" if len(world.phases) == 1 else f"{len(world.phases)} phases"
+    minutes = f"{phases}, {world.seconds / 60:g} min, seed {outcome.seed}"
     table = _table(Text.assemble((world.name, "bold"), (f"   {minutes}", "dim")))
     for name in ("tokens", "share", "worst", "changes"):
         table.add_column(name, justify="right", no_wrap=True)
