@@ -29,7 +29,8 @@ $(READY): pyproject.toml uv.lock
 	run apt-get install python3-venv (as root)" >&2; exit 1; }
 	@echo "specpilot: making the virtual environment" >&2
 	@mkdir -p $(VENV) && { { test -x $(BIN)/python -a -x $(BIN)/pip || $(PYTHON) -m venv $(VENV); } \
-	&& $(BIN)/pip install --quiet '$(UV)' && $(BIN)/uv sync --frozen --inexact --quiet; } >$(VENV)/setup.log 2>&1 \
+	&& $(BIN)/pip install --quiet '$(UV)' && { kept=$$($(BIN)/uv cache dir); mkdir -p "$$kept" && test -w "$$kept" \
+	|| export UV_NO_CACHE=1; $(BIN)/uv sync --frozen --inexact --quiet; }; } >$(VENV)/setup.log 2>&1 \
 	|| { echo "The virtual environment could not be filled, see $(VENV)/setup.log: check the network and the space on \
 	this disk, and run make venv again" >&2; exit 1; }
 	@touch $@
