@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,16 @@ def test_the_rules_of_the_spec_are_those_of_the_explanation() -> None:
     assert [it.may_run(row) for row in it.at(256)] == [True, True, False, False]
 
 
+def explained(kubeconfig: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "specpilot.cli", "explain", "llm/flash"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "KUBECONFIG": str(kubeconfig), "PYTHONPATH": "operator:serving"},
+    )
+
+
 def naming(**cluster: str) -> str:
     """A kubeconfig of one cluster."""
     return json.dumps(
@@ -162,13 +174,47 @@ def test_without_a_cluster_there_is_our_sentence_alone(
     path = tmp_path / "config"
     if kubeconfig is not None:
         path.write_text(kubeconfig)
-    done = subprocess.run(
-        [sys.executable, "-m", "specpilot.cli", "explain", "llm/flash"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "KUBECONFIG": str(path), "PYTHONPATH": "operator:serving"},
-    )
+    done = explained(path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("specpilot: No cluster to talk to (" + said.format(path=path))
+    assert len(done.stderr.splitlines()) == 1
+
+
+READ = "read of SpeculativeDeployment flash"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            404,
+            "the cluster of your kubeconfig has no specpilot: install the chart (charts/specpilot), or set",
+        ),
+        (
+            403,
+            f"{READ}: the API server answered 403: ask for read access to that, or set KUBECONFIG to another user",
+        ),
+        (None, f"{READ}: the API server does not answer (Cannot connect to host 127.0.0.1:"),
+    ],
+)
+def test_a_cluster_that_has_no_answer_is_told_with_what_to_do(
+    tmp_path: Path, answer: int | None, said: str
+) -> None:
+    class Always(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(answer or 500)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Always) as server:
+        (tmp_path / "config").write_text(naming(server=f"http://127.0.0.1:{server.server_port}"))
+        if answer is not None:
+            threading.Thread(target=server.serve_forever).start()
+            done = explained(tmp_path / "config")
+            server.shutdown()
+    if answer is None:  # the port is closed by now
+        done = explained(tmp_path / "config")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"specpilot: {said}")
     assert len(done.stderr.splitlines()) == 1

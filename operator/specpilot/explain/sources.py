@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from specpilot.api.documents import documents
 from specpilot.api.objects import CostProfile, SpeculativeDeployment
 from specpilot.cluster.client import Cluster
-from specpilot.cluster.errors import Forbidden
+from specpilot.cluster.errors import Forbidden, Unavailable
 from specpilot.cluster.kinds import CONFIG_MAP, COST_PROFILE, SPECULATIVE_DEPLOYMENT
 from specpilot.control import read
 from specpilot.control.keep import memory_in
@@ -63,6 +63,11 @@ async def from_cluster(namespace: str, name: str) -> Subject:
         body = await cluster.get(SPECULATIVE_DEPLOYMENT, namespace, name)
         if body is None:
             profile = await cluster.get(COST_PROFILE, namespace, name)
+            if profile is None and not await cluster.exists(SPECULATIVE_DEPLOYMENT):
+                raise LocalError(
+                    "the cluster of your kubeconfig has no specpilot: install the chart (charts/specpilot), or set"
+                    " KUBECONFIG to another"
+                )
             if profile is None:
                 raise LocalError(
                     f"there is no SpeculativeDeployment and no CostProfile {namespace}/{name}: see kubectl get"
@@ -87,6 +92,8 @@ async def from_cluster(namespace: str, name: str) -> Subject:
             f"{e.message}: what is explained stands in SpeculativeDeployments, CostProfiles and ConfigMaps, so"
             f" ask for a role that may get them in namespace {namespace}"
         ) from e
+    except Unavailable as e:
+        raise LocalError(f"{e}: check that it runs and that KUBECONFIG names it") from None
     finally:
         await cluster.aclose()
 
