@@ -142,7 +142,7 @@ def demo(
     if record is None:
         end("the demonstration was interrupted, so there is no report: run it again", FAILED)
     for line in summary(record, out):
-        console.print(line, soft_wrap=True)
+        console.print(line, soft_wrap=not console.is_terminal)  # a terminal breaks between words
 
 
 @app.command(epilog=examples("specpilot crd | kubectl apply -f -"))

@@ -162,6 +162,11 @@ def test_a_duration_that_is_none(good: Path) -> None:
     assert sentence == "--for takes a duration such as 60s or 5m, not soon"
 
 
+def test_a_kind_of_traffic_that_is_none(good: Path) -> None:
+    sentence = refused(run("up", good, "--engine", "sim", "--traffic", "cod", "--state", good.parent / "s"))
+    assert sentence == "--traffic takes chat, code, prose or mixed, not cod"
+
+
 def test_a_subject_that_is_neither_file_nor_name() -> None:
     assert (
         refused(run("explain", "flash"), 2)

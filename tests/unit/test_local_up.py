@@ -71,8 +71,8 @@ class Run:
 
 
 @contextmanager
-def started(folder: Path, *more: str) -> Iterator[Run]:
-    (folder / "flash.yaml").write_text(FILE)
+def started(folder: Path, *more: str, text: str = FILE) -> Iterator[Run]:
+    (folder / "flash.yaml").write_text(text)
     command = [sys.executable, "-m", "specpilot.cli", "up", str(folder / "flash.yaml"), "--engine", "sim"]
     state = folder / "state"
     with (folder / "log").open("ab") as log:
@@ -135,6 +135,11 @@ async def test_it_serves_profiles_follows_a_traffic_shift_and_ends_cleanly(tmp_p
         run.process.send_signal(signal.SIGINT)
         assert await asyncio.to_thread(run.process.wait, PATIENCE) == 0
         assert not [pid for pid in everyone if alive(pid)], "a process was left behind"
+        file = tmp_path / "flash.yaml"
+        assert run.output.splitlines()[-1] == (
+            f"What it learnt is in {run.state}: specpilot explain {file} --state {run.state} shows it, and the next run"
+            " goes on from it."
+        )
         assert (run.state / "flash-tuner.json").exists()
 
 
@@ -166,6 +171,17 @@ async def test_nothing_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
 async def test_it_ends_by_itself_after_the_time_it_was_given(tmp_path: Path) -> None:
     with started(tmp_path, "--for", "1s") as run:
         assert await asyncio.to_thread(run.process.wait, PATIENCE) == 0
+    assert "specpilot explain" not in run.output  # nothing was learnt
+
+
+async def test_made_up_requests_that_all_fail_are_told_in_the_engines_words(tmp_path: Path) -> None:
+    """The window of 256 tokens has no room for a prompt and 256 tokens of answer."""
+    with started(tmp_path, "--clients", "4", text=FILE.replace('"4096"', '"256"')) as run:
+        await run.until(lambda: "no made-up request is answered" in run.output, "refusals should be told")
+        told = next(line for line in run.output.splitlines() if "no made-up request" in line)
+        assert re.search(r"\(http://127.0.0.1:\d+: 400 .*maximum context length.*\): correct what", told), (
+            told
+        )
 
 
 async def test_an_engine_that_cannot_start_ends_the_run_with_its_last_words(tmp_path: Path) -> None:

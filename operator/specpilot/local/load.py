@@ -12,6 +12,7 @@ import httpx
 
 POLL_SECONDS = 0.05  # how soon a changed number of clients is noticed
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts that fail
+_SHOWN = 200  # characters of an error
 PATIENCE = 4  # failures in a row after which a client tries the other servers too
 
 
@@ -101,8 +102,17 @@ async def _request(http: httpx.AsyncClient, load: Load, url: str, tokens: int, c
         emitted = int(response.json()["usage"]["completion_tokens"])
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as e:
         load.errors += 1
-        load.last_error = f"{url}: {e or type(e).__name__}"
+        load.last_error = f"{url}: {_words(e)}"
         return False
     load.tokens += emitted
     load.requests += 1
     return True
+
+
+def _words(error: Exception) -> str:
+    """One line; of a server that refuses, its own words."""
+    text = str(error) or type(error).__name__
+    if isinstance(error, httpx.HTTPStatusError):
+        text = f"{error.response.status_code} {error.response.text}"
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…"

@@ -31,9 +31,13 @@ from specpilot.local.run import Local
 from specpilot.local.state import State, default_folder
 from specpilot.local.table import render
 from specpilot.local.view import View
+from specpilot.plan.arguments import speculates
 from specpilot.plan.fingerprint import request_key
+from specpilot_engine.protocol import ENV_SIM
 
 _MOST_REPLICAS = 64
+_KINDS = ("chat", "code", "prose", "mixed")  # of the world that the simulated engine has by itself
+_UNANSWERED = 5.0  # seconds without an answer, and with refusals, until it is said
 _HISTORY = 120  # readings that the table may draw
 
 
@@ -116,6 +120,7 @@ async def up(file: Path, options: Options, console: Console) -> None:
     """Run until interrupted, until `options.seconds` have passed, or until it cannot serve (LocalError)."""
     sd = read_file(file)
     folder = (options.state or default_folder(sd)).absolute()
+    _check_traffic(options, sd)
     machine = make_machine(options, folder)
     state = State(folder, sd, request_key(sd.spec))
     with state.held():
@@ -129,6 +134,21 @@ async def up(file: Path, options: Options, console: Console) -> None:
                 )
             local = Local(sd, machine, state, ports, screen.tell, screen.show)
             await run_while(local, _serve(local, options))
+    if speculates(sd.spec) and any(replica.served for replica in local.replicas):
+        again = f" --state {options.state}" if options.state else ""
+        console.print(
+            f"What it learnt is in {folder}: specpilot explain {file}{again} shows it, and the next run goes on from it.",
+            markup=False,
+            highlight=False,
+            soft_wrap=not console.is_terminal,
+        )
+
+
+def _check_traffic(options: Options, sd: SpeculativeDeployment) -> None:
+    """Raises LocalError for a kind that the simulated engine would take for its usual one."""
+    ours = ENV_SIM not in os.environ and not any(e.get("name") == ENV_SIM for e in sd.spec.engine.env)
+    if options.kind == "sim" and ours and options.traffic not in ("", *_KINDS):
+        raise LocalError(f"--traffic takes {', '.join(_KINDS[:-1])} or {_KINDS[-1]}, not {options.traffic}")
 
 
 def _what(options: Options) -> str:
@@ -149,7 +169,21 @@ async def _send(local: Local, options: Options) -> None:
     """Made-up traffic, to ready replicas only, as a Service would: any other would spoil the profile."""
     while not options.clients or not local.ready:
         await asyncio.sleep(0.2)
-    await hold(Load([r.url for r in local.replicas], options.clients, options.traffic), asyncio.Event())
+    load = Load([r.url for r in local.replicas], options.clients, options.traffic)
+    await asyncio.gather(hold(load, asyncio.Event()), _complain(load, local))
+
+
+async def _complain(load: Load, local: Local) -> None:
+    """Say it once when requests are refused and none is answered: else the table only shows that nothing runs."""
+    answered, refused, since = 0, 0, time.monotonic()
+    while load.errors - refused <= load.clients or time.monotonic() - since < _UNANSWERED:
+        if load.requests > answered:
+            answered, refused, since = load.requests, load.errors, time.monotonic()
+        await asyncio.sleep(0.5)
+    local.tell(
+        f"no made-up request is answered ({load.last_error}): correct what that says, or look into"
+        f" {local.state.folder}/logs"
+    )
 
 
 async def run_while(local: Local, work: Coroutine[Any, Any, None]) -> bool:
