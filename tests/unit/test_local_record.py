@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from specpilot.local.demo import write_report
 from specpilot.local.errors import LocalError
-from specpilot.local.page import page, smooth, wrapped
+from specpilot.local.page import page, picture, smooth, wrapped
 from specpilot.local.record import Fixed, Moment, Played, Record, Scene, moment
 from specpilot.local.replica import Phase
 from specpilot.local.view import Change, ReplicaView, View
@@ -104,6 +105,12 @@ def references(text: str) -> list[str]:
 
 def test_a_page_without_changes_says_so() -> None:
     assert "the schedule it began with stayed" in page(record(changes=()))
+
+
+def test_what_a_trial_said_is_drawn_open_and_a_change_filled() -> None:
+    confirmed = replace(CHANGE, reason="GainConfirmed", steps_changed=False, settled=True)
+    drawn = next(t for t in picture(record(changes=(CHANGE, confirmed))).data if t.name == "change")
+    assert list(drawn.marker.symbol) == ["triangle-down", "triangle-down-open"]
 
 
 def test_smoothing_does_not_reach_across_a_shift() -> None:

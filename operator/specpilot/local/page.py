@@ -162,7 +162,13 @@ def _depths(figure: Any, record: Record, at: Sequence[float]) -> None:
             y=[max(record.candidates) + 0.45] * len(record.changes),
             mode="markers",
             name="change",
-            marker={"symbol": "triangle-down", "size": 11, "color": theme.OURS},
+            marker={
+                "symbol": [
+                    "triangle-down" if c.steps_changed else "triangle-down-open" for c in record.changes
+                ],
+                "size": 11,
+                "color": theme.OURS,
+            },
             showlegend=False,
             text=[wrapped(f"{c.reason}: {c.message}") for c in record.changes],
             hovertemplate="%{text}",
@@ -272,7 +278,8 @@ def _method(record: Record) -> str:
         f" ({escape(record.engine)}), their accepted tokens from one survival curve for each kind of traffic. Their"
         f" clock runs {record.time_scale:g} times faster than a wall clock, so tokens per second are that much higher."
         " Everything else is real: vLLM's API and metrics over HTTP, the schedule file, the profiler, the scrapes, and"
-        " the operator's own code, which sees none of the truth.</p>"
+        " the operator's own code, which sees none of the truth. Filled triangles are changes of the schedule, open ones"
+        " what a trial said of one; while a trial runs, the depth drawn is a mean of two.</p>"
         "<p>The fixed depths and the oracle were not run beside it. They are the same engine code, playing the same"
         " phases with the same numbers of clients and the same noise without waiting for a clock, once for every depth"
         " from 0 to the deepest. The oracle takes the best depth of each phase. Its clients need no time between two"
