@@ -246,6 +246,7 @@ def test_names_follow_the_release(render: Render, release: str, name: str) -> No
 def test_notes_say_what_to_do_next_and_what_is_allowed(manifests: Callable[..., dict[str, str]]) -> None:
     plain = manifests()["NOTES.txt"]
     assert "kubectl --namespace specpilot-system rollout status deployment/specpilot" in plain
+    assert "specpilot explain NAMESPACE/my-model\n" in plain  # without a namespace it would look for a file
     assert "No Prometheus is configured" in plain
     assert "can run pods in that namespace" in plain
     assert "spec.metrics.prometheus can be: main, thanos, plain." in manifests(ci_values("full"))["NOTES.txt"]
