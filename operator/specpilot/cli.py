@@ -49,7 +49,7 @@ def examples(*lines: str) -> str:
     )
 )
 def up(
-    file: Annotated[Path, typer.Argument(help="A YAML file with one SpeculativeDeployment.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A YAML file with one SpeculativeDeployment.")],
     engine: Annotated[
         EngineChoice, typer.Option(help="What serves: the real vLLM, or a simulation of it.")
     ] = (EngineChoice.vllm),
@@ -57,14 +57,18 @@ def up(
         int, typer.Option(help="Of the first replica; the others follow. 0: any free ones.")
     ] = 8000,
     host: Annotated[str, typer.Option(help="Address to serve on; 0.0.0.0 for all.")] = "127.0.0.1",
-    duration: Annotated[str | None, typer.Option("--for", help="End after so long, for example 60s.")] = None,
+    duration: Annotated[
+        str | None, typer.Option("--for", metavar="DURATION", help="End after so long, for example 60s.")
+    ] = None,
     state: Annotated[
-        Path | None, typer.Option(help="Folder that keeps profile and memory between runs.")
+        Path | None,
+        typer.Option(help="Folder that keeps profile and memory between runs; by default one below $TMPDIR."),
     ] = None,
     python: Annotated[str | None, typer.Option(help="The Python that has vLLM.")] = None,
     clients: Annotated[int, typer.Option(min=0, help="Send made-up traffic from so many clients.")] = 0,
     traffic: Annotated[
-        str, typer.Option(help="Its kind, for the simulated engine: chat, code, prose or mixed.")
+        str,
+        typer.Option(metavar="KIND", help="Its kind, for the simulated engine: chat, code, prose or mixed."),
     ] = "",
 ) -> None:
     """Run a SpeculativeDeployment on this machine, without a cluster.
@@ -96,7 +100,7 @@ def explain(
         ),
     ],
     batch: Annotated[
-        list[int] | None, typer.Option(min=1, help="Running requests to show; may be repeated.")
+        list[int] | None, typer.Option(min=1, metavar="N", help="Running requests to show; may be repeated.")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="Write an interactive page to this file.")] = None,
     state: Annotated[

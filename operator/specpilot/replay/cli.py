@@ -38,7 +38,7 @@ def _bench() -> None:
 )
 def replay(
     worlds: Annotated[
-        list[Path], typer.Argument(metavar="WORLD...", help="World files (JSON), or folders of them.")
+        list[Path], typer.Argument(metavar="WORLD", help="World files (JSON), or folders of them.")
     ],
     policy: Annotated[
         list[str] | None,
@@ -51,7 +51,9 @@ def replay(
     minimum_gain: Annotated[
         float, typer.Option(min=0, help="Of specpilot: the gain that is worth a change, 0.03 for 3%.")
     ] = 0.0,
-    dwell: Annotated[str, typer.Option(help="Of specpilot: the least time between changes.")] = "2m",
+    dwell: Annotated[
+        str, typer.Option(metavar="DURATION", help="Of specpilot: the least time between changes.")
+    ] = "2m",
 ) -> None:
     """Replay every policy in the same worlds, against an oracle that knows the truth.
 
