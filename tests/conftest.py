@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
 from tests.setup import cluster, models, vllm
 
-FOUND_UP = pytest.StashKey[bool]()
+STARTED = pytest.StashKey[bool]()
 # Groups that take a worker more than half a minute, the longest first.
 LONG = (
     "test_install",
@@ -58,14 +59,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: LONG.index(groups[item]) if groups[item] in LONG else len(LONG))
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Workers share a cluster, which none of them may stop: whoever gives them work does."""
-    if session.config.getoption("numprocesses", None):
-        session.config.stash[FOUND_UP] = cluster.KEEP in os.environ or cluster.is_up()
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """A worker may have started the cluster that all share, and cannot know when the others have done."""
+    if getattr(node, "workeroutput", {}).get(cluster.STARTED):
+        node.config.stash[STARTED] = True
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if not session.config.stash.get(FOUND_UP, True) and cluster.is_up():
+    """Whoever gives workers their work stops what one of them started, and never a cluster of somebody else."""
+    if session.config.stash.get(STARTED, False) and cluster.KEEP not in os.environ:
         cluster.stop()
 
 

@@ -26,8 +26,11 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
             running, started = clusters.start()
     except TroubleError as error:
         pytest.fail(str(error), pytrace=False)
+    shared = getattr(request.config, "workeroutput", None)  # a worker's: others may need the cluster still
+    if shared is not None:
+        shared[clusters.STARTED] = started
     yield running
-    if started and not (hasattr(request.config, "workerinput") or clusters.KEEP in os.environ):
+    if started and shared is None and clusters.KEEP not in os.environ:
         clusters.stop()
 
 

@@ -24,6 +24,7 @@ KIND_NAME = "specpilot"
 GPUS = {"nvidia.com/gpu": 8}  # claimed by our own nodes, so that scheduling for GPUs can be seen
 
 GIVEN, GIVEN_LOAD = "KUBECONFIG_SPECPILOT", "SPECPILOT_LOAD_IMAGE"
+STARTED = "cluster_started"  # what a worker of a test run tells: it has started the cluster
 KEEP = "SPECPILOT_KEEP_CLUSTER"  # set where somebody else ends what a test run starts
 
 
