@@ -54,7 +54,7 @@ setup: venv  ## bring what the engine and cluster tests need into the cache
 test: lint setup  ## everything: lint, then all tests
 	$(BIN)/python -m tests.everything
 
-test-unit: venv  ## decisions, plans, the simulated engine: two minutes
+test-unit: venv  ## decisions, plans, the simulated engine: a few minutes
 	$(PYTEST) tests/unit
 
 test-chart: venv  ## what the Helm chart renders
