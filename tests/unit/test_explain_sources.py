@@ -192,7 +192,7 @@ READ = "read of SpeculativeDeployment flash"
         ),
         (
             403,
-            f"{READ}: the API server answered 403: ask for read access to that, or set KUBECONFIG to another user",
+            f"{READ}: the API server answered 403: what is explained stands in SpeculativeDeployments, ",
         ),
         (None, f"{READ}: the API server does not answer (Cannot connect to host 127.0.0.1:"),
     ],
