@@ -113,7 +113,8 @@ def follow(
         return Decision(True, steps, x, reason, text, predicted, moved, settled=True)
 
     if proof.answer is Answer.KEEP or borne_out(proof, *_believed(land, old, new, weights)):
-        kept = settled(Reason.GAIN_CONFIRMED, str(proof.measured), new)
+        together = "" if proof.answer is Answer.KEEP else ", enough with what is known of the two besides"
+        kept = settled(Reason.GAIN_CONFIRMED, f"{proof.measured}{together}", new)
         return Progress(memory, replace(kept, measured=proof.measured))
     away = _away(windows, old, new)
     # A replica without traffic goes on for ever, one that hardly has any for hours.
