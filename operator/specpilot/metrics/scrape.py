@@ -91,7 +91,7 @@ class Pods:
         # trust_env off: a proxy for the internet must not get requests to pods.
         limits = httpx.Limits(max_connections=2 * CONCURRENT, max_keepalive_connections=0)
         self._client = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
-        self._timeout = timeout
+        self._whole = 2 * timeout  # to connect and to answer
         self._slots = asyncio.Semaphore(CONCURRENT)
 
     async def aclose(self) -> None:
@@ -171,7 +171,7 @@ class Pods:
     async def _get(self, target: Target, port: int, path: str) -> Answer:
         who = f"pod {target.namespace}/{target.pod} port {port}"
         url = base_url(target.ip, port) + path
-        answer = await ask(self._client, "GET", url, who, _ADVICE, self._timeout, LARGEST)
+        answer = await ask(self._client, "GET", url, who, _ADVICE, self._whole, LARGEST)
         if answer.status != 200:
             problem = Problem.REFUSED if answer.status < 500 else Problem.FAILED
             raise MetricsError(problem, f"{who} answered {path} with HTTP {answer.status}: {_ADVICE}")
