@@ -10,7 +10,7 @@ T = TypeVar("T")
 BUSY = 3  # times as long as on a machine that does nothing else
 
 
-def eventually(probe: Callable[[], T | None], seconds: float, what: str, every: float = 0.2) -> T:
+def eventually(probe: Callable[[], T | None], seconds: float, what: str, every: float = 0.4) -> T:
     """The first answer of `probe` that is true; it should take at most `seconds` where nothing else runs.
 
     AssertionError after a multiple of that, with `what` was waited for and the last answer or error.
