@@ -17,6 +17,7 @@ LONG = (
     "test_install",
     "vllm",
     "vllm-code",
+    "test_operator_refusals",
     "test_operator_restart",
     "test_operator_remeasure",
     "test_operator_lifecycle",
@@ -24,13 +25,20 @@ LONG = (
     "test_operator_arms",
     "test_operator_retune",
     "test_operator_metrics",
+    "test_operator_api",
     "test_operator_leader",
     "test_operator_profiling",
     "test_operator_bugs",
     "test_admission",
     "test_localkube",
     "test_local_up",
+    "test_decide_arms",
     "test_sim_process",
+    "test_sim_profile",
+    "test_control_leader",
+    "test_make_sentences",
+    "test_cli_output",
+    "test_explain_sources",
 )
 
 # How long an example takes says nothing on a machine that does other things as well.
