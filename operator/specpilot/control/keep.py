@@ -39,7 +39,8 @@ async def keep(cluster: Cluster, store: Store, sd: SpeculativeDeployment, live: 
     present = store.get("ConfigMap", namespace, name)
     owners = (present or {}).get("metadata", {}).get("ownerReferences") or []
     orphan = present is not None and not any(o.get("uid") == live.uid for o in owners)
-    lost, live.remembered = live.remembered and present is None, present is not None
+    live.remembered |= present is not None
+    lost = live.remembered and present is None
     turned = live.arms.decided != live.arms_kept and not (live.arms.empty and _arms_unknown(present))
     due = _decided(memory) != _decided(kept) or now - live.persisted_at >= every
     if not (orphan or lost or turned) and not (due and materially_differs(memory, kept)):

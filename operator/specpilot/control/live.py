@@ -44,7 +44,7 @@ class Live:
     evidence: Evidence | None = None  # None until the tuner's ConfigMap has been read
     persisted: Memory | None = None  # None until the schedule in force has been noted once
     persisted_at: float = float("-inf")  # monotonic
-    remembered: bool = False  # the ConfigMap of what is persisted was there at the last look
+    remembered: bool = False  # the ConfigMap of what is persisted was there once
     arms: ArmMemory = field(default_factory=ArmMemory)
     arms_kept: tuple[object, ...] = ArmMemory().decided
     arms_due: float = 0.0  # monotonic
