@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import yaml
 from aiohttp import web
+from tests.setup.answering import answering
 from tests.setup.cluster import Cluster
 
 HOP = ("host", "content-length", "connection", "transfer-encoding")
@@ -37,16 +38,12 @@ class ApiProxy:
     async def serve(self, ready: threading.Event, stop: asyncio.Event) -> None:
         app = web.Application(client_max_size=1 << 26)
         app.router.add_route("*", "/{path:.*}", self._answer)
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         connector = aiohttp.TCPConnector(ssl=self._trust, limit=0)
         patience = aiohttp.ClientTimeout(total=None)
-        async with aiohttp.ClientSession(connector=connector, timeout=patience) as self._session:
-            await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        session = aiohttp.ClientSession(connector=connector, timeout=patience)
+        async with session as self._session, answering(app) as self.url:
             ready.set()
             await stop.wait()
-            await runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         fault = self.fault(request.method, request.path) if self.fault else ""

@@ -10,18 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.unit.documents import GOOD
 
 ROOT = Path(__file__).parents[2]
 PLAYED = ("bench", "replay", str(ROOT / "benchmarks" / "worlds" / "flip-flop.json"), "--policy", "fixed-3")
-DEPLOYMENT = """
-apiVersion: specpilot.io/v1alpha1
-kind: SpeculativeDeployment
-metadata: {name: flash}
-spec:
-  model: {name: demo}
-  engine: {image: "vllm/vllm-openai:v0.33.0"}
-  speculation: {method: MTP, maxTokens: 3}
-"""
 POINTS = [
     {"tokens": k, "batchSize": b, "contextLength": 256, "seconds": 0.01 * (1 + k / 10) * b**0.5, "steps": 9}
     for k in (0, 1, 3)
@@ -43,7 +35,7 @@ def files(tmp_path: Path) -> dict[str, str]:
         },
     }
     (tmp_path / "profile.yaml").write_text(yaml.safe_dump(profile))
-    (tmp_path / "flash.yaml").write_text(DEPLOYMENT)
+    (tmp_path / "flash.yaml").write_text(GOOD)
     return {
         "PROFILE": str(tmp_path / "profile.yaml"),
         "FLASH": str(tmp_path / "flash.yaml"),

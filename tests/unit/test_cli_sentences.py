@@ -15,19 +15,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.unit.documents import GOOD
 from typer.testing import CliRunner, Result
 
 from specpilot.cli import app
-
-GOOD = """
-apiVersion: specpilot.io/v1alpha1
-kind: SpeculativeDeployment
-metadata: {name: flash}
-spec:
-  model: {name: demo}
-  engine: {image: "vllm/vllm-openai:v0.33.0"}
-  speculation: {method: MTP, maxTokens: 3}
-"""
 
 
 def run(*arguments: str | Path) -> Result:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from kubernetes.aio import client as kube
+from tests.setup.answering import answering
 
 from specpilot.cluster.client import Cluster
 from specpilot.control.leader import Leader, LeaseLost
@@ -65,13 +66,10 @@ async def cluster(leases: Leases) -> AsyncIterator[Cluster]:
     app.router.add_get(f"{PATH}/one", leases.get)
     app.router.add_post(PATH, leases.put)
     app.router.add_put(f"{PATH}/one", leases.put)
-    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made = Cluster(kube.ApiClient(kube.Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")))
-    yield made
-    await made.aclose()
-    await runner.cleanup()
+    async with answering(app) as url:
+        made = Cluster(kube.ApiClient(kube.Configuration(host=url)))
+        yield made
+        await made.aclose()
 
 
 async def led(cluster: Cluster, seconds: float) -> bool:

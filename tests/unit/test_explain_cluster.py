@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
+from tests.setup.answering import answering
 
 from specpilot.cluster import client
 from specpilot.explain.sources import from_cluster
@@ -38,31 +39,27 @@ async def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
     app = web.Application()
     app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "one",
-        "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
-        "clusters": [{"name": "one", "cluster": {"server": server}}],
-        "users": [{"name": "one", "user": {}}],
-    }
-    file = tmp_path / "kubeconfig"
-    file.write_text(yaml.safe_dump(config))
-    monkeypatch.setattr(client, "KUBE_CONFIG_DEFAULT_LOCATION", str(file))
-    answers["speculativedeployments/flash"] = {
-        "apiVersion": "specpilot.io/v1alpha1",
-        "kind": "SpeculativeDeployment",
-        "metadata": {"name": "flash", "namespace": "llm"},
-        "spec": deepcopy(SPEC),
-    }
-    data = {SCHEDULE_KEY: SCHEDULE.dump()}
-    answers["configmaps/flash-schedule"] = {"apiVersion": "v1", "kind": "ConfigMap", "data": data}
-    yield answers
-    await runner.cleanup()
+    async with answering(app) as url:
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "one",
+            "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
+            "clusters": [{"name": "one", "cluster": {"server": url}}],
+            "users": [{"name": "one", "user": {}}],
+        }
+        file = tmp_path / "kubeconfig"
+        file.write_text(yaml.safe_dump(config))
+        monkeypatch.setattr(client, "KUBE_CONFIG_DEFAULT_LOCATION", str(file))
+        answers["speculativedeployments/flash"] = {
+            "apiVersion": "specpilot.io/v1alpha1",
+            "kind": "SpeculativeDeployment",
+            "metadata": {"name": "flash", "namespace": "llm"},
+            "spec": deepcopy(SPEC),
+        }
+        data = {SCHEDULE_KEY: SCHEDULE.dump()}
+        answers["configmaps/flash-schedule"] = {"apiVersion": "v1", "kind": "ConfigMap", "data": data}
+        yield answers
 
 
 @pytest.mark.parametrize(

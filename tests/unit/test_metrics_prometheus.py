@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from aiohttp import web
+from tests.setup.answering import answering
 
 from specpilot.metrics.http import MetricsError, Problem
 from specpilot.metrics.prometheus import Endpoint, Prometheus
@@ -70,7 +72,7 @@ ANSWERS: dict[str, tuple[int, str, Problem, str]] = {
 @pytest.fixture
 async def broken() -> AsyncIterator[Broken]:
     """Starts a server that answers every query alike; status 0: it never answers."""
-    runners = []
+    servers = AsyncExitStack()
 
     async def start(status: int, body: str) -> str:
         async def answer(_: web.Request) -> web.Response:
@@ -80,15 +82,10 @@ async def broken() -> AsyncIterator[Broken]:
 
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", answer)
-        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        runners.append(runner)
-        return f"http://127.0.0.1:{runner.addresses[0][1]}"
+        return await servers.enter_async_context(answering(app))
 
-    yield start
-    for runner in runners:
-        await runner.cleanup()
+    async with servers:
+        yield start
 
 
 @pytest.mark.parametrize("name", ANSWERS)
@@ -138,30 +135,27 @@ async def test_token_and_headers_are_sent_and_read_anew_for_each_read(tmp_path: 
 
     app = web.Application()
     app.router.add_post("/prefix/api/v1/query", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}/prefix/"
-    token, key = tmp_path / "token", tmp_path / "key"
-    key.write_text("k1\n")
-    files = {"X-Api-Key": str(key)}
-    client = Prometheus(
-        Endpoint("main", url, str(token), headers={"X-Scope-OrgID": "team"}, header_files=files)
-    )
-    with pytest.raises(MetricsError, match="token cannot be read") as e:
-        await client.read(["llm"])
-    assert e.value.reason is Problem.CONFIGURATION
-    for text in ("one\n", "two\n"):
-        token.write_text(text)
-        key.write_text(f"key {text}")
-        with pytest.raises(MetricsError, match="refused the operator"):
+    async with answering(app) as server:
+        url = f"{server}/prefix/"
+        token, key = tmp_path / "token", tmp_path / "key"
+        key.write_text("k1\n")
+        files = {"X-Api-Key": str(key)}
+        client = Prometheus(
+            Endpoint("main", url, str(token), headers={"X-Scope-OrgID": "team"}, header_files=files)
+        )
+        with pytest.raises(MetricsError, match="token cannot be read") as e:
             await client.read(["llm"])
-    assert seen == [("Bearer one", "team", "key one"), ("Bearer two", "team", "key two")]
-    key.unlink()
-    with pytest.raises(MetricsError, match=r"headerFiles \S+/key cannot be read .*: mount it"):
-        await client.read(["llm"])
-    await client.aclose()
-    await runner.cleanup()
+        assert e.value.reason is Problem.CONFIGURATION
+        for text in ("one\n", "two\n"):
+            token.write_text(text)
+            key.write_text(f"key {text}")
+            with pytest.raises(MetricsError, match="refused the operator"):
+                await client.read(["llm"])
+        assert seen == [("Bearer one", "team", "key one"), ("Bearer two", "team", "key two")]
+        key.unlink()
+        with pytest.raises(MetricsError, match=r"headerFiles \S+/key cannot be read .*: mount it"):
+            await client.read(["llm"])
+        await client.aclose()
 
 
 @pytest.mark.parametrize(

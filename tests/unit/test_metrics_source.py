@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from tests.setup.answering import answering
 
 from specpilot.api.vocabulary import Reason
 from specpilot.metrics.http import MetricsError, Problem
@@ -67,16 +68,12 @@ async def servers() -> AsyncIterator[Servers]:
     app.router.add_get("/v1/state", state)
     app.router.add_get("/v1/profile", profile)
     app.router.add_post("/api/v1/query", query)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    target = Target("llm", "flash-0", "uid", "127.0.0.1", "Auto", None, {}, port, 1, port)
-    it = Servers(target, Endpoint("main", f"http://127.0.0.1:{port}"))
-    it.state = json.dumps(state_document(True, "", SCHEDULE, "", {"vllm": "0.33.0"}))
-    yield it
-    await runner.cleanup()
+    async with answering(app) as url:
+        port = int(url.rpartition(":")[2])
+        target = Target("llm", "flash-0", "uid", "127.0.0.1", "Auto", None, {}, port, 1, port)
+        it = Servers(target, Endpoint("main", url))
+        it.state = json.dumps(state_document(True, "", SCHEDULE, "", {"vllm": "0.33.0"}))
+        yield it
 
 
 async def one(metrics: Metrics, target: Target) -> PodReading:
