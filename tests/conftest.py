@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Whoever gives workers their work stops what one of them started, and never a cluster of somebody else."""
-    if session.config.stash.get(STARTED, False) and cluster.KEEP not in os.environ:
+    if session.config.stash.get(STARTED, False):
         cluster.stop()
 
 

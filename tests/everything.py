@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,17 +22,18 @@ AGAIN = ("--last-failed", "--last-failed-no-failures=none")
 
 
 def main() -> int:
-    """All rounds, whatever failed before."""
-    found_up = cluster.is_up()
+    """All rounds, whatever failed before. A cluster that runs already is used and left running."""
     try:
-        return max([_round(arguments) for arguments in ROUNDS])
+        _, started = cluster.start()
     except TroubleError as error:
         say(str(error))
         return 1
+    try:
+        return max([_round(arguments) for arguments in ROUNDS])
     except KeyboardInterrupt:
         return 130
     finally:
-        if not found_up and cluster.is_up():
+        if started:
             cluster.stop()
 
 
@@ -48,8 +48,7 @@ def _round(arguments: Sequence[str]) -> int:
 
 
 def _pytest(*arguments: str) -> int:
-    environment = {**os.environ, cluster.KEEP: "1"}
-    return subprocess.run([sys.executable, "-m", "pytest", *arguments], env=environment).returncode
+    return subprocess.run([sys.executable, "-m", "pytest", *arguments]).returncode
 
 
 if __name__ == "__main__":

@@ -36,9 +36,9 @@ def main() -> int:
             raise TroubleError("The run needs a file: name one with --out.")
         run = kept.begin(args.out, plan(args), args.resume)
         left = sum(len(run.missing(r, d)) for r in range(args.repeats) for d in run.plan.drafts)
-        engines = args.repeats * len(run.plan.drafts) if left else 0
-        minutes = expected_seconds(run.plan, left, engines) / 60
-        say(f"{left} segments to play, about {minutes:.0f} min; load average {os.getloadavg()[0]:.1f}")
+        say(
+            f"{left} segments to play, about {expected_seconds(run) / 60:.0f} min; load average {os.getloadavg()[0]:.1f}"
+        )
         play(run)
         return report(run)
     except TroubleError as e:
@@ -62,7 +62,8 @@ def arguments() -> argparse.ArgumentParser:
     add("--report", type=Path, metavar="FILE", help="only print what FILE says")
     add("--resume", action=argparse.BooleanOptionalAction, default=True, help="go on where --out ended")
     add("--repeats", type=int, default=default.repeats, help="of the whole scenario (%(default)s)")
-    add("--seconds", type=float, default=default.seconds, help="measured of a segment (%(default)s)")
+    add("--seconds", type=float, default=default.seconds, help="of specpilot in a phase (%(default)s)")
+    add("--fixed", type=float, default=default.fixed, help="of each fixed depth in it (%(default)s)")
     add("--warmup", type=float, default=default.warmup, help="seconds before (%(default)s)")
     add("--interval", type=float, default=default.interval, help="seconds between looks (%(default)s)")
     add("--exploration", type=float, default=default.exploration, help="price of it (%(default)s)")
@@ -79,7 +80,7 @@ def plan(args: argparse.Namespace) -> scenario.Plan:
         phases = [scenario.phase(text) for text in args.phases]
     except ValueError as e:
         raise TroubleError(f"{e}.") from None
-    if args.repeats < 1 or args.seconds <= args.interval or min(args.interval, args.warmup) <= 0:
+    if args.repeats < 1 or args.seconds <= args.interval or min(args.interval, args.warmup, args.fixed) <= 0:
         raise TroubleError("Give at least one repeat, and segments longer than --interval.")
     if not 0 <= args.exploration <= 0.2:
         raise TroubleError("Give --exploration a share of goodput, from 0 to 0.2.")
@@ -88,6 +89,7 @@ def plan(args: argparse.Namespace) -> scenario.Plan:
     return scenario.Plan(
         repeats=args.repeats,
         seconds=args.seconds,
+        fixed=args.fixed,
         warmup=args.warmup,
         interval=args.interval,
         exploration=args.exploration,

@@ -21,7 +21,7 @@ from specpilot.metrics.http import MetricsError
 from specpilot.metrics.scrape import Target
 from specpilot.metrics.source import Metrics
 from specpilot_engine import protocol
-from specpilot_engine.protocol import ProfilePoint, ProfileRequest, Schedule
+from specpilot_engine.protocol import ProfilePoint, ProfileRequest, Schedule, StepSample
 
 PROMPT, ANSWER = 16, 256  # tokens of a request: one step in some hundred is a prefill
 PATIENCE = 60.0  # seconds until as many requests run as there are clients
@@ -59,6 +59,15 @@ class Engine:
                 f"The engine cannot be read ({reading.message}): run it again, and it goes on."
             )
         return reading.counters
+
+    async def steps(self, since: int) -> list[StepSample]:
+        """The clean steps later than number `since`, of the last four thousand."""
+        rows = await asyncio.to_thread(self._server.steps, since)
+        return [StepSample(int(n), int(tokens), int(batch), *rest) for n, tokens, batch, *rest in rows]
+
+    async def last_step(self) -> int:
+        """The number of the latest clean step."""
+        return max((step.seq for step in await self.steps(0)), default=0)
 
     @asynccontextmanager
     async def loaded(self, phase: Phase, seed: int) -> AsyncIterator[None]:

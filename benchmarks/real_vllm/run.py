@@ -6,6 +6,7 @@ import asyncio
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,10 @@ from tests.setup import models
 
 from specpilot.control.step import settings
 from specpilot.decide.settings import Settings
-from specpilot.estimate.counters import Counters
-from specpilot.estimate.windows import Window, between
 from specpilot.local.up import read_file
 from specpilot.plan.inputs import ProfileIn
 from specpilot.plan.profiling import profile_request
-from specpilot_engine.protocol import Schedule
+from specpilot_engine.protocol import Schedule, StepSample
 
 SAMPLE = ROOT / "deploy" / "samples" / "cpu-tiny.yaml"
 FACTORY = "specpilot_engine.scheduler.factory"
@@ -45,9 +44,12 @@ def tuner_settings(plan: Plan) -> Settings:
     )
 
 
-def expected_seconds(plan: Plan, segments: int, engines: int) -> float:
-    """About how long so many segments take."""
-    return segments * (plan.seconds + plan.warmup + OVERHEAD) + engines * START
+def expected_seconds(kept: Kept) -> float:
+    """About how long what is missing will take."""
+    plan = kept.plan
+    left = [key for key in plan.all_segments() if key not in kept.segments]
+    engines = len({(key.repeat, key.draft) for key in left})
+    return sum(plan.measured(key.arm) + plan.warmup + OVERHEAD for key in left) + engines * START
 
 
 def play(kept: Kept) -> None:
@@ -88,13 +90,13 @@ async def _segment(engine: Engine, plan: Plan, key: Key, tuned: Tuned, max_batch
     await engine.use(tuned.schedule if mine else fixed(FIXED[key.arm], max_batch))
     async with engine.loaded(phase(plan.phases[key.phase]), plan.prompts(key)):
         await asyncio.sleep(plan.warmup)
-        before = await engine.counters()
-        end = time.monotonic() + plan.seconds
+        before, seen = await engine.counters(), await engine.last_step()
+        end = time.monotonic() + plan.measured(key.arm)
         if mine:
             tuned.begin(before)
             changes = await _tune(engine, tuned, plan, end)
         await asyncio.sleep(max(end - time.monotonic(), 0))
-        after = await engine.counters()
+        after, steps = await engine.counters(), await engine.steps(seen)
         if mine:
             tuned.end(after)
     return Segment(
@@ -102,7 +104,7 @@ async def _segment(engine: Engine, plan: Plan, key: Key, tuned: Tuned, max_batch
         (after.generated or 0.0) - (before.generated or 0.0),
         after.at - before.at,
         os.getloadavg()[0],
-        depth_shares(before, after),
+        depth_shares(steps),
         tuned.state() if mine else None,
         changes,
         tuned.discarded if mine else {},
@@ -122,28 +124,22 @@ async def _tune(engine: Engine, tuned: Tuned, plan: Plan, end: float) -> list[di
     return changes
 
 
-def depth_shares(before: Counters, after: Counters) -> dict[str, float]:
+def depth_shares(steps: Sequence[StepSample]) -> dict[str, float]:
     """Share of the time of clean steps by depth; {} without any."""
-    window = between(before, after)
-    if not isinstance(window, Window):
-        return {}
-    total = sum(cell.seconds for cell in window.cells.values())
-    shares: dict[str, float] = {}
-    for (depth, _), cell in sorted(window.cells.items()):
-        shares[str(depth)] = shares.get(str(depth), 0.0) + cell.seconds / total
-    return {depth: round(share, 4) for depth, share in shares.items()}
+    spent: dict[int, float] = {}
+    for step in steps:
+        spent[step.tokens] = spent.get(step.tokens, 0.0) + step.seconds
+    total = sum(spent.values())
+    return {str(depth): round(seconds / total, 4) for depth, seconds in sorted(spent.items())}
 
 
 def _tell(kept: Kept, key: Key) -> None:
     """One line on the segment that was finished, and how long the rest will take."""
     plan, segment = kept.plan, kept.segments[key]
-    total = sum(1 for _ in plan.all_segments())
-    left = [k for k in plan.all_segments() if k not in kept.segments]
-    engines = len({(k.repeat, k.draft) for k in left} - {(key.repeat, key.draft)})
-    minutes = expected_seconds(plan, len(left), engines) / 60
+    total, minutes = sum(1 for _ in plan.all_segments()), expected_seconds(kept) / 60
     depths = ", ".join(f"{depth}: {share:.0%}" for depth, share in segment.depths.items())
     say(
-        f"{total - len(left)} of {total}, {minutes:.0f} min left: repeat {key.repeat + 1}, {key.draft} draft,"
+        f"{len(kept.segments)} of {total}, {minutes:.0f} min left: repeat {key.repeat + 1}, {key.draft} draft,"
         f" phase {plan.phases[key.phase]}, {key.arm}: {segment.goodput:.1f} tok/s (time by depth {depths})"
     )
     if segment.discarded:

@@ -58,14 +58,19 @@ class Plan:
     """All that two runs must have in common to be one. Times in seconds; `repeats` may grow."""
 
     repeats: int
-    seconds: float = 30.0  # measured of each segment
+    seconds: float = 60.0  # measured of specpilot in each phase
+    fixed: float = 15.0  # of each fixed depth, which does the same from first to last
     warmup: float = 4.0  # before
     interval: float = 3.0  # between specpilot's looks, a tenth of a deployment's default
-    exploration: float = 0.025  # its price, five times the default: all moves each half minute here
+    exploration: float = 0.005  # its price, a deployment's default
     profile: bool = True  # step times are measured beforehand, as in production
     seed: int = 0
     drafts: tuple[str, ...] = tuple(DRAFTS)
     phases: tuple[str, ...] = PHASES
+
+    def measured(self, arm: str) -> float:
+        """Seconds of a segment."""
+        return self.seconds if arm == PRODUCT else self.fixed
 
     def segments(self, repeat: int, draft: str) -> Iterator[Key]:
         """Those of one draft in one repeat, in their order: phase by phase, the arms shuffled in each."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
@@ -30,7 +29,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     if shared is not None:
         shared[clusters.STARTED] = started
     yield running
-    if started and shared is None and clusters.KEEP not in os.environ:
+    if started and shared is None:
         clusters.stop()
 
 

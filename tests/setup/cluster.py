@@ -25,7 +25,6 @@ GPUS = {"nvidia.com/gpu": 8}  # claimed by our own nodes, so that scheduling for
 
 GIVEN, GIVEN_LOAD = "KUBECONFIG_SPECPILOT", "SPECPILOT_LOAD_IMAGE"
 STARTED = "cluster_started"  # what a worker of a test run tells: it has started the cluster
-KEEP = "SPECPILOT_KEEP_CLUSTER"  # set where somebody else ends what a test run starts
 
 
 class Cluster:
@@ -90,15 +89,6 @@ def prepare() -> None:
         _run_localkube("prepare")
 
 
-def is_up() -> bool:
-    """Whether `start` would find a cluster that runs."""
-    if os.environ.get(GIVEN):
-        return True
-    if _kind_works():
-        return KIND_NAME in run("kind", "get", "clusters").split()
-    return subprocess.run([*LOCALKUBE, "status"], capture_output=True).returncode == 0
-
-
 def start() -> tuple[Cluster, bool]:
     """A cluster, and whether it was started for this and is to be stopped afterwards."""
     given = os.environ.get(GIVEN)
@@ -141,7 +131,7 @@ def _own_kubectl() -> str:
 
 def _kind() -> tuple[Cluster, bool]:
     kubeconfig = cache() / "kind.kubeconfig"
-    started = not is_up()
+    started = KIND_NAME not in run("kind", "get", "clusters").split()
     if started:
         say("creating a cluster with kind")
         config = yaml.safe_load(KIND_CONFIG.read_text())
@@ -165,7 +155,7 @@ def _kind() -> tuple[Cluster, bool]:
 
 
 def _localkube() -> tuple[Cluster, bool]:
-    running = is_up()
+    running = subprocess.run([*LOCALKUBE, "status"], capture_output=True).returncode == 0
     claims = [word for name, count in GPUS.items() for word in ("--extended-resource", f"{name}={count}")]
     kubeconfig = Path(_run_localkube("up", "--audit-log", *claims).strip())
     audit_log = kubeconfig.parents[1] / "logs" / "audit.log"

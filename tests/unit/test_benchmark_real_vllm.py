@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from benchmarks.real_vllm import kept
-from benchmarks.real_vllm.arms import POD, Tuned, fixed
+from benchmarks.real_vllm.arms import Tuned, fixed
 from benchmarks.real_vllm.kept import Segment
 from benchmarks.real_vllm.report import estimate, result, student
-from benchmarks.real_vllm.run import SAMPLE, depth_shares, tuner_settings
+from benchmarks.real_vllm.run import SAMPLE, depth_shares, expected_seconds, tuner_settings
 from benchmarks.real_vllm.scenario import ARMS, CANDIDATES, PHASES, PRODUCT, Key, Phase, Plan, phase
 from benchmarks.real_vllm.table import table
 from deploy.console import TroubleError
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from specpilot.estimate.counters import Cell, Counters
 from specpilot.local.up import read_file
-from specpilot_engine.protocol import ProfilePoint
+from specpilot_engine.protocol import ProfilePoint, StepSample
 
 SMALL = Plan(repeats=2, drafts=("strong",), phases=("1", "16s"))
 POINT = ProfilePoint(3, 16, 256, 0.1, 0.05, 16)
@@ -120,7 +120,7 @@ def test_more_repeats_add_to_a_run_and_anything_else_is_refused(tmp_path: Path):
     file = tmp_path / "run.jsonl"
     kept.begin(file, SMALL)
     assert kept.begin(file, replace(SMALL, repeats=3)).plan.repeats == 3
-    with pytest.raises(TroubleError, match=r"another --seconds, 30\.0: give the same again"):
+    with pytest.raises(TroubleError, match=r"another --seconds, 60\.0: give the same again"):
         kept.begin(file, replace(SMALL, seconds=8.0))
 
 
@@ -194,13 +194,19 @@ def test_the_tuner_leaves_hopeless_drafts_within_its_segment_and_goes_on_from_th
 
 
 def test_time_is_told_by_depth():
-    before = counters(0.0)
-    after = replace(
-        counters(10.0, 30.0), cells={(5, 16): Cell(30, 3, 480, 480), (0, 16): Cell(10, 1, 160, 160)}
-    )
-    assert depth_shares(before, after) == {"0": 0.25, "5": 0.75}
-    assert depth_shares(before, before) == {}
-    assert POD == ("", "one")
+    steps = [StepSample(n, tokens, 16, 100.0, 0.1) for n, tokens in enumerate([5, 0, 5, 5])]
+    assert depth_shares(steps) == {"0": 0.25, "5": 0.75}
+    assert depth_shares([]) == {}
+
+
+def test_specpilot_plays_longer_in_a_phase_than_depths_that_do_not_change(tmp_path: Path):
+    assert [Plan(1).measured(arm) for arm in ARMS] == [60.0, 15.0, 15.0, 15.0, 15.0, 15.0]
+    run = kept.begin(tmp_path / "run.jsonl", SMALL)
+    # In each of four phases six warm-ups and ends of 5.5 s, and two engines' starts of a minute.
+    assert expected_seconds(run) == pytest.approx(4 * (60 + 5 * 15 + 6 * 5.5) + 2 * 60)
+    for key in SMALL.segments(0, "strong"):
+        run.segments[key] = Segment(key, 1.0, 1.0, 0.0)
+    assert expected_seconds(run) == pytest.approx(2 * (60 + 5 * 15 + 6 * 5.5) + 60)
 
 
 # the statistics
