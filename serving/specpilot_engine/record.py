@@ -9,19 +9,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from specpilot_engine.protocol import MAX_CELLS, StepSample, bucket
+from specpilot_engine.protocol import StepSample, bucket, exported_cells, exported_positions
 from specpilot_engine.trial import TrialRun
 from specpilot_engine.trim import Trimmer
 
 RING = 4096  # samples kept for STEPS_PATH
-MAX_SERIES = 64  # a replica exports at most so many
-FIXED_SERIES = 6  # those without a cell or a position
-TRIAL_SERIES = 4  # more while a schedule is on trial
-BUDGET_SERIES = 4  # more while the schedule asks for a row budget
-SERIES_PER_CELL = 5
-MIN_CELLS = 3
-# Deeper positions than these are not exported: a draft that deep is rarer than the cells it would displace.
-MAX_POSITIONS = (MAX_SERIES - FIXED_SERIES - TRIAL_SERIES - BUDGET_SERIES - MIN_CELLS * SERIES_PER_CELL) // 2
 
 
 @dataclass(slots=True)
@@ -88,19 +80,13 @@ class Recorder:
         merged: dict[tuple[int, int], Cell] = {}
         for (tokens, batch), cell in self._cells.copy().items():
             merged.setdefault((tokens, bucket(batch)), Cell()).__iadd__(cell)
-        spare = MAX_SERIES - FIXED_SERIES - 2 * self.positions
-        if self.trial is not None:
-            spare -= TRIAL_SERIES
-        if self.trimmer is not None and self.trimmer.active:
-            spare -= BUDGET_SERIES
-        count = min(MAX_CELLS, spare // SERIES_PER_CELL)
-        recent = sorted(merged, key=lambda key: merged[key].last, reverse=True)[:count]
-        return {key: merged[key] for key in sorted(recent)}
+        recent = sorted(merged, key=lambda key: merged[key].last, reverse=True)
+        return {key: merged[key] for key in sorted(recent[: exported_cells(self.max_tokens)])}
 
     @property
     def positions(self) -> int:
         """How many draft positions are exported."""
-        return min(self.max_tokens, MAX_POSITIONS)
+        return exported_positions(self.max_tokens)
 
     def drafted(self) -> list[int]:
         """Drafts that had each exported position (0-based)."""

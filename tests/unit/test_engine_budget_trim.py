@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from specpilot_engine import protocol
 from specpilot_engine.exports import EngineStatus, metrics_text
-from specpilot_engine.protocol import Budget, Schedule, Step
-from specpilot_engine.record import MAX_SERIES, Recorder
+from specpilot_engine.protocol import MAX_SERIES, Budget, Schedule, Step
+from specpilot_engine.record import Recorder
 from specpilot_engine.trim import FIRST_DRAFTS, Trimmer
 
 DEPTH, PRICE = 5, 0.005

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from specpilot_engine import protocol
 from specpilot_engine.exports import EngineStatus, ExportServer, Reply, _Server, engine_routes, metrics_text
-from specpilot_engine.protocol import Pairs, Schedule, Step, Trial
-from specpilot_engine.record import MAX_SERIES, Recorder
+from specpilot_engine.protocol import MAX_SERIES, Pairs, Schedule, Step, Trial
+from specpilot_engine.record import Recorder
 from specpilot_engine.trial import TrialRun
 
 SCHEDULE = Schedule(7, (Step(8, 3), Step(64, 1)))

@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpilot_engine.protocol import MAX_CELLS, bucket
-from specpilot_engine.record import MAX_SERIES, RING, Recorder
+from specpilot_engine.protocol import MAX_SERIES, bucket, exported_cells
+from specpilot_engine.record import RING, Recorder
 
 
 def test_a_cell_adds_up_the_batches_of_its_bucket():
@@ -28,7 +28,7 @@ def test_only_the_latest_cells_are_exported_and_one_that_returns_goes_on():
         for batch in (1, 2, 4, 8, 16, 32):
             recorder.clean_step(k, batch, 10, 1.0, 1)
     cells = recorder.exported_cells()
-    assert len(cells) == MAX_CELLS
+    assert len(cells) == exported_cells(2) == 9
     assert (2, 1) not in cells
     recorder.clean_step(2, 1, 10, 1.0, 1)
     assert recorder.exported_cells()[2, 1].steps == 2
@@ -79,5 +79,6 @@ def test_no_depth_exports_more_than_the_series_allowed(max_tokens):
         for batch in (1, 2, 4, 8, 16, 32, 64, 128):
             recorder.clean_step(k, batch, 10, 0.1, 1)
     cells = recorder.exported_cells()
-    assert len(cells) >= 3
-    assert 5 * len(cells) + 2 * recorder.positions + 5 <= MAX_SERIES
+    assert len(cells) == min(exported_cells(max_tokens), 8 * (max_tokens + 1)) >= 3
+    # Beside six others, and four each of a trial and a row budget.
+    assert 5 * len(cells) + 2 * recorder.positions + 14 <= MAX_SERIES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import strategies as st
 
 from specpilot.estimate.counters import Cell, Counters
 from specpilot.estimate.windows import Discard, Discarded, Window, between
+from specpilot_engine.protocol import Step, Trial, bucket
+from specpilot_engine.record import Recorder
+from specpilot_engine.trial import TrialRun
 
 BEFORE = Counters(
     "pod-1",
@@ -94,6 +98,36 @@ def test_a_cell_that_first_appears_is_skipped_when_others_may_have_been_hidden()
 def test_a_cell_that_first_appears_counts_from_zero_when_none_was_hidden() -> None:
     after = replace(AFTER, cells={**AFTER.cells, (1, 8): Cell(50, 0.5, 400, 640)})
     assert window(after=after).cells[1, 8] == Cell(50, 0.5, 400, 640)
+
+
+def test_a_cell_that_first_appears_has_no_more_steps_than_the_engine_took() -> None:
+    # An engine package that exports another number of cells while a schedule is on trial.
+    after = replace(AFTER, cells={**AFTER.cells, (3, 1): Cell(30_000, 600.0, 30_000, 70_000)})
+    assert set(window(after=after).cells) == {(3, 16)}
+
+
+STEPS = st.lists(st.tuples(st.integers(0, 7), st.integers(1, 300)), max_size=60)
+
+
+@given(STEPS, STEPS, st.booleans(), st.booleans())
+def test_a_window_never_holds_steps_of_another_time(past, present, trial_before, trial_after) -> None:
+    recorder = Recorder(7)
+
+    def play(steps, on_trial: bool) -> Counters:
+        recorder.trial = TrialRun(Trial((Step(8, 1),), 4, 9), 2) if on_trial else None
+        for tokens, batch in steps:
+            recorder.all_steps += 1
+            recorder.clean_step(tokens, batch, 100 * batch, 0.02, batch)
+        exported = recorder.exported_cells().items()
+        cells = {key: Cell(c.steps, c.seconds, c.requests, c.emitted, c.context) for key, c in exported}
+        return Counters("one", float(recorder.all_steps), cells=cells, all_steps=recorder.all_steps)
+
+    before = play(past, trial_before)
+    after = play([*present, (7, 256)], trial_after)
+    truth = Counter((tokens, bucket(batch)) for tokens, batch in [*present, (7, 256)])
+    found = between(before, after)
+    cells = found.cells if isinstance(found, Window) else {}
+    assert {key: cell.steps for key, cell in cells.items()} == {key: truth[key] for key in cells}
 
 
 def test_all_cells_count_from_zero_when_the_life_began_in_the_window() -> None:

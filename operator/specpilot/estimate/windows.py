@@ -76,7 +76,8 @@ def between(before: Counters, after: Counters, *, longest: float = LONGEST_WINDO
 
     A cell that `before` does not list has no baseline, since engines export their most recently used
     cells only. It counts from zero when the engine had not stepped yet at `before`, or when `before`
-    listed fewer cells than `after`: then none was hidden.
+    listed fewer cells than `after`: then none was hidden. In no case does it hold more steps than the engine took:
+    how many cells are exported is another number in other versions of the engine package.
     """
     trouble = _unrelated(before, after, longest) or _impossible(before, after)
     if trouble:
@@ -167,11 +168,12 @@ def _values(counters: Counters) -> Iterator[tuple[str, float]]:
 
 def _cells(before: Counters, after: Counters) -> dict[tuple[int, int], Cell] | Discarded:
     complete = before.all_steps == 0 or len(before.cells) < len(after.cells)
+    taken = _delta(before.all_steps, after.all_steps)
     deltas = {}
     for key, cell in after.cells.items():
         base = before.cells.get(key)
         if base is None:
-            if not complete:
+            if not complete or (taken is not None and cell.steps > taken):
                 continue
             base = Cell(0.0, 0.0, 0.0, 0.0)
         delta = Cell(

@@ -6,11 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from specpilot.estimate.counters import Cell, Counters, TrialCount
-from specpilot_engine.protocol import MAX_CELLS, bucket
-
-# As serving/specpilot_engine/record.py bounds a replica's series.
-MAX_SERIES, FIXED_SERIES, TRIAL_SERIES, SERIES_PER_CELL = 64, 6, 4, 5
-FEWEST_CELLS = 3
+from specpilot_engine.protocol import bucket, exported_cells
 
 
 @dataclass(slots=True)
@@ -91,13 +87,12 @@ class Ledger:
 
     def counters(self, at: float, generation: int, trial: TrialCount, running: int, waiting: int) -> Counters:
         """What a scrape at `at` shows: the most recently active cells only, as of a replica."""
-        fixed = FIXED_SERIES + (TRIAL_SERIES if trial.generation else 0)
-        spare = MAX_SERIES - fixed - 2 * self.positions
-        count = max(min(MAX_CELLS, spare // SERIES_PER_CELL), FEWEST_CELLS)
-        recent = sorted(self._cells, key=lambda key: self._cells[key].last, reverse=True)[:count]
+        recent = sorted(self._cells, key=lambda key: self._cells[key].last, reverse=True)
         cells = {
             key: Cell(c.steps, c.seconds, c.requests, c.emitted, c.context)
-            for key, c in ((key, self._cells[key]) for key in sorted(recent))
+            for key, c in (
+                (key, self._cells[key]) for key in sorted(recent[: exported_cells(self.positions)])
+            )
         }
         return Counters(
             life="replay",

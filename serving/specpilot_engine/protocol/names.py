@@ -24,8 +24,15 @@ ENV_ENGINE_URL = "SPECPILOT_ENGINE_URL"  # the engine's OpenAI API, e.g. http://
 # hold a depth for ever.
 OVERRIDE_TTL = 15.0  # seconds since the file's mtime
 
-# Exported series. At most 64 a replica: cells of (k, batch bucket) are bounded by MAX_CELLS.
-MAX_CELLS = 10
+# Exported series: at most MAX_SERIES a replica. What is left by those that come and go bounds the cells of
+# (k, batch bucket), so that there are as many cells at any time: a reader can tell whether one was hidden.
+MAX_SERIES = 64
+FIXED_SERIES = 6  # those without a cell or a position
+TRIAL_SERIES = 4  # more while a schedule is on trial
+BUDGET_SERIES = 4  # more while the schedule asks for a row budget
+SERIES_PER_CELL = 5
+MIN_CELLS, MAX_CELLS = 3, 10
+_SPARE = MAX_SERIES - FIXED_SERIES - TRIAL_SERIES - BUDGET_SERIES
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # upper edges of running requests in a step
 M_LIVE = "specpilot_live_tuning"  # gauge 0/1, label reason ("" when live)
 M_GENERATION = "specpilot_schedule_generation"  # gauge: generation in force
@@ -53,6 +60,16 @@ M_BUDGET = "specpilot_row_budget"  # gauge: 1 while drafts are cut, 0 while all 
 M_ROWS_VERIFIED = "specpilot_verified_rows_total"  # draft rows verified
 M_ROWS_TRIMMED = "specpilot_trimmed_rows_total"  # draft rows left out
 M_PROBES = "specpilot_budget_probe_steps_total"  # whole steps taken while drafts are cut
+
+
+def exported_positions(max_tokens: int) -> int:
+    """How many draft positions an engine exports: one deeper is rarer than the cells it would displace."""
+    return min(max_tokens, (_SPARE - MIN_CELLS * SERIES_PER_CELL) // 2)
+
+
+def exported_cells(max_tokens: int) -> int:
+    """How many cells an engine exports at most, those of the latest steps."""
+    return min(MAX_CELLS, (_SPARE - 2 * exported_positions(max_tokens)) // SERIES_PER_CELL)
 
 
 def bucket(batch: int) -> int:
