@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.arms_world import ADAPTIVE, DWELL, STARTUP, STATIC_3, World
+from tests.unit.arms_world import ADAPTIVE, DEPTHS, DWELL, PROFILE, STARTUP, STATIC_3, TICK, World
 
 from specpilot.decide import arms_constants as a
 from specpilot.decide.arm import NONE, SCHEDULE, Arm, Kind, parse
 from specpilot.decide.arms import Situation, decide
 from specpilot.decide.arms_memory import ArmMemory, Barred, Going, Seen
-from specpilot.decide.arms_worth import prior
+from specpilot.decide.arms_worth import learn, prior, view
+from specpilot.decide.settings import Settings
 from specpilot.estimate.load import LoadMemory
 from specpilot_engine.protocol import Schedule, Step
 
@@ -35,6 +36,21 @@ def test_a_hopeless_drafter_is_left_out_and_stays_out_once_that_is_measured() ->
     assert measured is not None
     mean, deviation = measured
     assert abs(mean - 0.12) < 2.5 * deviation < 0.06
+
+
+def test_replicas_add_evidence_and_forget_no_faster_than_one() -> None:
+    world = World()
+    world.run(2 * TICK)
+    known = view(world.memory, PROFILE, Settings(DEPTHS, 128, world.schedule), SCHEDULE, True)
+    window = world.window()
+    (one, told), (ten, told_by_ten) = (
+        learn({SCHEDULE: {16: Seen(1000.0, 0.1, 5.0)}}, SCHEDULE, known, [window] * n) for n in (1, 10)
+    )
+    keep = 0.5 ** (TICK / a.HALF_LIFE)
+    new = one[SCHEDULE][16].precision - 1000 * keep
+    assert (told, told_by_ten) == (1, 1)
+    assert ten[SCHEDULE][16].precision == pytest.approx(1000 * keep + 10 * new)
+    assert one[SCHEDULE][16].windows == ten[SCHEDULE][16].windows == 5 * keep + 1
 
 
 def test_an_arm_that_measures_worse_is_undone_early_and_not_tried_again() -> None:

@@ -17,7 +17,7 @@ VERSION = 1
 @dataclass(frozen=True, slots=True)
 class Seen:
     """Log goodput beyond the same depth's under a schedule, as measured in one batch bucket of one arm:
-    precision (1 / variance), mean, and how many windows."""
+    precision (1 / variance), mean, and how many looks told of it, of all replicas together."""
 
     precision: float = 0.0
     mean: float = 0.0
@@ -27,7 +27,7 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class Going:
     """A change of arm under way, and then on probation. `ready_at` 0 while pods are still replaced: `ready` of
-    them serve, and did since `moved_at`; `lasted` seconds with traffic and `windows` count from there. A
+    them serve, and did since `moved_at`; `lasted` seconds with traffic and `windows`, looks that told something, count from there. A
     restart forgets these four."""
 
     before: Arm

@@ -121,15 +121,14 @@ def gain(view: View, measured: Measured, new: Arm, old: Arm) -> tuple[float, flo
 def learn(
     measured: Measured, arm: Arm, view: View, windows: Sequence[Window]
 ) -> tuple[dict[Arm, Mapping[int, Seen]], int]:
-    """Take in windows of engines that ran one arm; how many of them told something.
+    """Take in one tick's windows (all replicas') of engines that ran one arm; 1 where they told something, else 0.
 
     Of an arm without a drafter every step counts, of others those at the depth that the arm drafts at: a
     schedule's exploring steps are not its own.
     """
-    buckets, told = dict(measured.get(arm, {})), 0
     indices = view.indices(arm)
+    told: dict[int, list[tuple[float, float]]] = {}  # (value, precision) by bucket
     for window in windows:
-        keep, telling = 0.5 ** (window.seconds / a.HALF_LIFE), False
         for (depth, edge), cell in window.cells.items():
             column = min(max(round(cell.requests / cell.steps), 1), len(indices)) - 1
             own = view.land.depths[indices[column]] if arm.kind is not Kind.ADAPTIVE else arm.tokens
@@ -138,19 +137,22 @@ def learn(
             rate = math.log(cell.emitted / (cell.seconds * cell.requests / cell.steps))
             value = rate - float(view.land.log_goodput[indices[column], column])
             noise = c.WINDOW_NOISE**2 + c.STEP_NOISE**2 / cell.steps + c.LENGTH_NOISE**2 / cell.requests
-            buckets[edge] = _added(buckets.get(edge, Seen()), value, 1 / noise, keep)
-            telling = True
-        told += telling
-    fade = 0.5 ** (max((w.seconds for w in windows), default=0.0) / a.STALE_HALF_LIFE)
+            told.setdefault(edge, []).append((value, 1 / noise))
+    passed = max((w.seconds for w in windows), default=0.0)
+    keep, fade = (0.5 ** (passed / life) for life in (a.HALF_LIFE, a.STALE_HALF_LIFE))
+    before = measured.get(arm, {})
+    ours = {**before, **{edge: _added(before.get(edge, Seen()), new, keep) for edge, new in told.items()}}
     others = {
         other: {edge: replace(seen, precision=seen.precision * fade) for edge, seen in theirs.items()}
         for other, theirs in measured.items()
         if other != arm
     }
-    return {**others, arm: buckets}, told
+    return {**others, arm: ours}, int(bool(told))
 
 
-def _added(seen: Seen, value: float, precision: float, keep: float) -> Seen:
-    total = seen.precision * keep + precision
-    mean = (seen.precision * keep * seen.mean + precision * value) / total
+def _added(seen: Seen, told: Sequence[tuple[float, float]], keep: float) -> Seen:
+    """With what one tick told; what was known before fades by `keep`."""
+    old = seen.precision * keep
+    total = old + sum(precision for _, precision in told)
+    mean = (old * seen.mean + sum(precision * value for value, precision in told)) / total
     return Seen(total, mean, seen.windows * keep + 1)
