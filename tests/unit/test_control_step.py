@@ -73,6 +73,19 @@ def test_a_trial_that_was_begun_is_brought_to_its_end_in_every_mode(publish: boo
     assert (taken.schedule.generation, taken.schedule.steps, taken.schedule.trial) == (6, SMALL, None)
 
 
+def test_an_engine_that_cannot_be_read_for_once_does_not_end_the_trial_it_still_runs() -> None:
+    to, other = replace(TO, in_force=ON_TRIAL), ("default", "pod-2")
+    unclear, evidence, reasons = Pairs(20, 0.1, 0.4), Evidence(), []
+    for tick in (1, 2, 3):
+        now = {POD: counters(tick, TrialCount(5, unclear, running=False))}
+        if tick < 3:
+            now[other] = counters(tick, TrialCount(5, unclear, running=True))
+        taken = step(evidence, now, FIGURE_3.profile(), to, True, 1e6 + 15 * tick)
+        evidence = taken.evidence
+        reasons.append(taken.decision.reason)
+    assert reasons[1:] == [Reason.VERIFYING, Reason.VERIFYING]
+
+
 @pytest.mark.parametrize(("mode", "proves"), [("Apply", True), ("Observe", False), ("Recommend", False)])
 def test_only_mode_apply_proves(mode: str, proves: bool) -> None:
     with open("deploy/samples/sim-two-replicas.yaml") as file:

@@ -123,8 +123,10 @@ def step(
     time keep their earlier ones, so that their next window spans the gap.
     """
     windows, discarded, before = _windows(evidence, counters)
-    counts = [c.trial for c in counters.values() if c.trial is not None]
-    able = len(counts) == len(counters) and all(c.live for c in counters.values())
+    able = all(c.live and c.trial is not None for c in counters.values())
+    # An engine that could not be read this time may be the one that still compares.
+    latest = {**evidence.before, **counters}
+    counts = [c.trial for c in latest.values() if c.trial is not None]
     to = replace(to, prove=to.prove and publish and able)
     memory, decision = tune(evidence.memory, list(windows.values()), points, to, now, counts)
     schedule = None
