@@ -66,6 +66,27 @@ def test_the_order_turns_with_every_pair():
     assert [Slice(i).new for i in range(8)] == [True, False, False, True, True, False, False, True]
 
 
+@pytest.mark.parametrize(("length_noise", "time_noise"), [(0.5, 0.0), (0.0, 0.3), (0.4, 0.3)])
+def test_a_short_slice_of_noisy_steps_is_judged_as_a_long_one_is(length_noise, time_noise):
+    rng = random.Random(5)
+
+    def log_rate(steps: int) -> float:
+        of = Slice(0)
+        for _ in range(steps):
+            length = 1 + (rng.random() < 0.5) * 4 * length_noise  # mean 1 + 2 noise
+            of.add(
+                8,
+                8 * length,
+                0.01 * rng.gammavariate(1 / time_noise**2, time_noise**2) if time_noise else 0.01,
+            )
+        return of.log_rate - math.log((1 + 2 * length_noise) / 0.01)
+
+    pairs = 8000
+    short, long = (sum(log_rate(steps) for _ in range(pairs)) / pairs for steps in (4, 12))
+    # Without correction they are apart by half the variance of a step times 1/4 - 1/12: 0.5% to 2%.
+    assert (short, long) == (pytest.approx(0, abs=0.004), pytest.approx(0, abs=0.004))
+
+
 def arms(run: TrialRun, steps: int, clean: int) -> str:
     """Which schedule each step runs where every so manieth is clean: n new, o old."""
     text = ""
