@@ -36,6 +36,22 @@ def test_a_trial_leaves_its_gain_with_the_interval_until_the_object_goes() -> No
     assert gain(telemetry, "mean") is None
 
 
+def test_what_exploring_cost_is_told_while_the_object_lives() -> None:
+    telemetry = Telemetry()
+
+    def explored() -> float | None:
+        labels = {"namespace": KEY[0], "name": KEY[1]}
+        return telemetry.registry.get_sample_value("specpilot_explored_share", labels)
+
+    telemetry.show(KEY, depth=3)
+    assert explored() is None
+    telemetry.show(KEY, explored=0.004)
+    telemetry.show(KEY, gain=0.1)
+    assert explored() == 0.004
+    telemetry.forget(KEY)
+    assert explored() is None
+
+
 def test_a_trial_that_measured_nothing_is_counted_alone() -> None:
     telemetry = Telemetry()
     telemetry.proved(KEY, verdict(Reason.GAIN_INCONCLUSIVE, None))

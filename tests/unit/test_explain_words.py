@@ -77,6 +77,16 @@ def test_the_load_is_told_by_its_busiest_sizes(seconds: dict[int, float], said: 
     assert words.load(explain(replace(SUBJECT, memory=Memory(SEEN, load=load)))) == said
 
 
+def test_without_a_load_the_context_that_step_times_are_of_is_said() -> None:
+    longer = tuple(replace(p, context=8192, seconds=2 * p.seconds) for p in POINTS)
+    profile = Subject("llm/flash", (0, 1, 3), 16, POINTS + longer)
+    said = "at 8,192 tokens of context, the longest measured (besides 512)"
+    assert dict(words.head(explain(profile)))["step times"] == said
+    loaded = replace(profile, memory=Memory(SEEN, load=LOAD))
+    assert "step times" not in dict(words.head(explain(loaded)))
+    assert "step times" not in dict(words.head(explain(replace(profile, points=POINTS))))
+
+
 def test_both_sides_of_the_marginal_rule_are_shown() -> None:
     shallow, one, three = explain(SUBJECT, (16,)).at(16)
     assert words.margin(shallow) == ""

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, Literal
 
 import structlog
@@ -170,7 +171,9 @@ class Retuner:
                 await self._publish(due, taken, taken.schedule)
         elif tuned and mode == "Recommend" and taken.decision.steps_changed:
             self._recommend(due, taken)
-        self._telemetry.show(due.key, None, taken.decision.predicted_gain)
+        explored = [c.exploration_share for c in counters.values() if c.exploration_share is not None]
+        cost = fmean(explored) if explored else None
+        self._telemetry.show(due.key, gain=taken.decision.predicted_gain, explored=cost)
         try:
             await keep(self._cluster, self._store, sd, live, self._config.persist)
         except ClusterError:

@@ -70,17 +70,24 @@ class Telemetry:
             ["namespace", "name", "bound"],
             registry=self.registry,
         )
+        self._explored = Gauge(
+            "specpilot_explored_share",
+            "Share of goodput that exploring cost lately, the mean of the replicas.",
+            ["namespace", "name"],
+            registry=self.registry,
+        )
         self._shown: set[Key] = set()
 
-    def show(self, key: Key, depth: int | None, gain: float | None) -> None:
+    def show(
+        self, key: Key, depth: int | None = None, gain: float | None = None, explored: float | None = None
+    ) -> None:
         """Gauges of one object, while there is room for it."""
         if key not in self._shown and len(self._shown) >= MOST_OBJECTS:
             return
         self._shown.add(key)
-        if depth is not None:
-            self._depth.labels(*key).set(depth)
-        if gain is not None:
-            self._gain.labels(*key).set(gain)
+        for gauge, value in ((self._depth, depth), (self._gain, gain), (self._explored, explored)):
+            if value is not None:
+                gauge.labels(*key).set(value)
 
     def proved(self, key: Key, decision: Decision) -> None:
         """The end of a trial, with what it measured."""
@@ -97,7 +104,7 @@ class Telemetry:
         if key in self._shown:
             self._shown.discard(key)
             rows = [(self._measured, (*key, bound)) for bound in ("low", "mean", "high")]
-            for gauge, labels in ((self._depth, key), (self._gain, key), *rows):
+            for gauge, labels in ((self._depth, key), (self._gain, key), (self._explored, key), *rows):
                 try:
                     gauge.remove(*labels)
                 except KeyError:

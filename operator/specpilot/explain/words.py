@@ -63,6 +63,15 @@ def load(it: Explanation) -> str:
     return ", ".join(parts) + (f"; context {context:,.0f} tokens" if context else "")
 
 
+def step_times(it: Explanation) -> str:
+    """At which context C is meant, where the profile leaves a choice and the load does not make it."""
+    lengths = sorted({point.context for point in it.subject.points})
+    if len(lengths) < 2 or it.subject.memory.load.context is not None:
+        return ""
+    others = ", ".join(f"{length:,}" for length in lengths[:-1])
+    return f"at {lengths[-1]:,} tokens of context, the longest measured (besides {others})"
+
+
 def head(it: Explanation) -> list[tuple[str, str]]:
     """(what, how it stands): the schedule in force, the best one known, the load, and what is known else."""
     found = []
@@ -78,6 +87,8 @@ def head(it: Explanation) -> list[tuple[str, str]]:
     found.append(("best known", best))
     if said := load(it):
         found.append(("load", said))
+    if said := step_times(it):
+        found.append(("step times", said))
     if schedule is not None and (trial := schedule.trial) is not None:
         rival = f"alternates with {in_words(trial.against)} until it is told which gives more"
         found.append(("on trial", f"{rival}, {trial.pairs} pairs of slices at most"))
