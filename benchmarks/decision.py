@@ -1,4 +1,4 @@
-"""How long one decision takes: 256 batch sizes, 8 depths, a profile, an hour of memory.
+"""How long one decision takes: 256 batch sizes, 8 depths, a profile, an hour of memory, an engine with CUDA graphs.
 
 Run: python -m benchmarks.decision [repeats]. Prints the median, 95th percentile and worst time of one
 tick (learning from a window, and deciding) in CPU time of the process, held on one core.
@@ -10,15 +10,19 @@ import os
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
+from specpilot.control.step import settings as settings_of
 from specpilot.decide.memory import Memory, materially_differs
 from specpilot.decide.tuner import Settings, initial_schedule, tune
 from specpilot.estimate.counters import Cell
 from specpilot.estimate.windows import Window
+from specpilot.local.up import read_file
 from specpilot_engine.protocol import ProfilePoint, Schedule, bucket
 
+SAMPLE = Path(__file__).parents[1] / "deploy" / "samples" / "dspark.yaml"
 DEPTHS = (0, 1, 2, 3, 4, 5, 6, 7)
 BATCHES = (1, 8, 32, 128, 256)
 CONTEXTS = (2048, 8192, 32768)
@@ -44,13 +48,22 @@ def window(rng: np.random.Generator, now: float) -> Window:
     return Window("pod-1", now - 15, now, cells, drafted, accepted, 4096.0)
 
 
+def tuner_settings() -> Settings:
+    """Those of the sample deployment of DSpark on a GPU, with every depth a candidate."""
+    spec = read_file(SAMPLE).spec
+    speculation = spec.speculation.model_copy(update={"candidates": DEPTHS})
+    found = settings_of(spec.model_copy(update={"speculation": speculation}), Schedule(0, ()))
+    assert (found.depths, found.max_batch) == (DEPTHS, 256)
+    return found
+
+
 def main(repeats: int) -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     rng = np.random.default_rng(0)
     profile = [
         ProfilePoint(k, b, x, step_time(k, b, x), 0.02, 16) for x in CONTEXTS for k in DEPTHS for b in BATCHES
     ]
-    settings = Settings(DEPTHS, 256, Schedule(0, ()))
+    settings = tuner_settings()
     settings = replace(settings, in_force=Schedule(1, initial_schedule(profile, settings)))
     memory, now, taken, written = Memory(), 1e6, [], 0
     saved = memory

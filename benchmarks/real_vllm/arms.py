@@ -10,15 +10,20 @@ from specpilot.control.step import Evidence, first_schedule, step
 from specpilot.decide.memory import Memory
 from specpilot.decide.tuner import Settings
 from specpilot.estimate.counters import Counters
-from specpilot_engine.protocol import ProfilePoint, Schedule, Step, parse_schedule
+from specpilot_engine.protocol import Exploration, ProfilePoint, Schedule, Step, parse_schedule
 
 POD = ("", "one")
 FIXED_GENERATION = 10**9  # beyond specpilot's: an engine tells schedules apart by their generations
 
 
+# Explores nothing, for what it earns buys nothing; but an engine that may not explore at all forgets what specpilot
+# has saved up for exploring, which between two of specpilot's segments must stand as still as its clock.
+NOTHING = Exploration(price=1e-9, cost=1e6)
+
+
 def fixed(depth: int, max_batch: int) -> Schedule:
     """One depth at every batch: nothing explored, nothing compared, no draft cut."""
-    return Schedule(FIXED_GENERATION + depth, (Step(max_batch, depth),))
+    return Schedule(FIXED_GENERATION + depth, (Step(max_batch, depth),), NOTHING)
 
 
 class Tuned:

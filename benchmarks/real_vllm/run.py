@@ -88,12 +88,13 @@ async def _segment(engine: Engine, plan: Plan, key: Key, tuned: Tuned, max_batch
     mine = key.arm == PRODUCT
     changes: list[dict[str, Any]] = []
     await engine.use(tuned.schedule if mine else fixed(FIXED[key.arm], max_batch))
+    if mine:
+        tuned.begin(await engine.counters())  # as in production, it sees the load come
     async with engine.loaded(phase(plan.phases[key.phase]), plan.prompts(key)):
-        await asyncio.sleep(plan.warmup)
+        await asyncio.sleep(0 if mine else plan.warmup)
         before, seen = await engine.counters(), await engine.last_step()
         end = time.monotonic() + plan.measured(key.arm)
         if mine:
-            tuned.begin(before)
             changes = await _tune(engine, tuned, plan, end)
         await asyncio.sleep(max(end - time.monotonic(), 0))
         after, steps = await engine.counters(), await engine.steps(seen)

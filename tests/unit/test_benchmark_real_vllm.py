@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from specpilot.estimate.counters import Cell, Counters
 from specpilot.local.up import read_file
-from specpilot_engine.protocol import ProfilePoint, StepSample
+from specpilot_engine.explore import RUN, Explorer
+from specpilot_engine.protocol import Exploration, ProfilePoint, StepSample
 
 SMALL = Plan(repeats=2, drafts=("strong",), phases=("1", "16s"))
 POINT = ProfilePoint(3, 16, 256, 0.1, 0.05, 16)
@@ -156,8 +157,21 @@ def test_the_tuner_goes_on_from_its_last_segment_of_the_repeat(tmp_path: Path):
 def test_a_fixed_depth_explores_nothing_and_tries_nothing():
     schedule = fixed(3, 32)
     assert [schedule.tokens_at(batch) for batch in (1, 32)] == [3, 3]
-    assert (schedule.exploration.price, schedule.budget.price, schedule.trial) == (0.0, 0.0, None)
+    assert (schedule.exploration.max_batch, schedule.budget.price, schedule.trial) == (0, 0.0, None)
     assert len({fixed(k, 32).generation for k in CANDIDATES}) == len(CANDIDATES)
+
+
+def test_what_was_saved_up_for_exploring_stands_still_while_other_arms_run():
+    explorer, mine = Explorer(), Exploration(0.01, 3, 0.5, 32)
+    for _ in range(399):  # of 400 steps that pay for two runs
+        explorer.took(mine, False, 16, 1)
+    for _ in range(5000):
+        assert not explorer.step(fixed(3, 32).exploration, False, 16, lambda: True)
+    explorer.took(mine, False, 16, 1)
+    assert explorer.stretch(mine, True, 16) == (True, RUN)
+    before, after = Explorer(), explorer
+    assert before.stretch(mine, True, 16)[0] is False
+    assert after.explored == 0
 
 
 def test_the_tuners_clock_stands_still_while_other_arms_run():
@@ -200,13 +214,13 @@ def test_time_is_told_by_depth():
 
 
 def test_specpilot_plays_longer_in_a_phase_than_depths_that_do_not_change(tmp_path: Path):
-    assert [Plan(1).measured(arm) for arm in ARMS] == [60.0, 15.0, 15.0, 15.0, 15.0, 15.0]
+    assert [Plan(1).measured(arm) for arm in ARMS] == [60.0, 12.0, 12.0, 12.0, 12.0, 12.0]
     run = kept.begin(tmp_path / "run.jsonl", SMALL)
-    # In each of four phases six warm-ups and ends of 5.5 s, and two engines' starts of a minute.
-    assert expected_seconds(run) == pytest.approx(4 * (60 + 5 * 15 + 6 * 5.5) + 2 * 60)
+    # In each of four phases six warm-ups and ends of 4.5 s, and two engines' starts of a minute.
+    assert expected_seconds(run) == pytest.approx(4 * (60 + 5 * 12 + 6 * 4.5) + 2 * 60)
     for key in SMALL.segments(0, "strong"):
         run.segments[key] = Segment(key, 1.0, 1.0, 0.0)
-    assert expected_seconds(run) == pytest.approx(2 * (60 + 5 * 15 + 6 * 5.5) + 60)
+    assert expected_seconds(run) == pytest.approx(2 * (60 + 5 * 12 + 6 * 4.5) + 60)
 
 
 # the statistics

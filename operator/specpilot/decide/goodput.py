@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,11 +79,20 @@ class Landscape:
         return float(np.sqrt(length + self.costs.deviation(change) ** 2))
 
 
+@lru_cache(maxsize=256)  # a plan's graphs are the same at every tick
+def _mask(depths: tuple[int, ...], max_batch: int, allowed: Allowed) -> NDArray[np.bool_]:
+    may = np.array([[k == 0 or allowed(k, b) for b in range(1, max_batch + 1)] for k in depths])
+    may.flags.writeable = False
+    return may
+
+
 def landscape(depths: Sequence[int], survival: Survival, costs: Costs, allowed: Allowed) -> Landscape:
-    """Put beliefs together. Depth 0 is allowed whatever `allowed` says: it must always be a way out."""
+    """Put beliefs together. Depth 0 is allowed whatever `allowed` says: it must always be a way out.
+
+    `allowed` is asked once: its answers must not change.
+    """
     gradient = survival.log_gradient()[list(depths)]
     step = gradient[:, None, :] - gradient[None, :, :]
-    may = np.array([[k == 0 or allowed(k, b) for b in range(1, costs.max_batch + 1)] for k in depths])
     return Landscape(
         tuple(depths),
         survival,
@@ -90,6 +100,6 @@ def landscape(depths: Sequence[int], survival: Survival, costs: Costs, allowed: 
         costs.log_seconds,
         np.asarray((step**2 * survival.variance).sum(axis=2)),
         costs.differences(),
-        may,
+        _mask(tuple(depths), costs.max_batch, allowed),
         costs,
     )

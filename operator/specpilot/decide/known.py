@@ -14,7 +14,7 @@ from specpilot.estimate.survival import believe
 from specpilot_engine.protocol import ProfilePoint
 
 # A profile is the same at every tick.
-_prior = lru_cache(maxsize=64)(CostPrior)
+_prior = lru_cache(maxsize=256)(CostPrior)
 
 
 def prior_of(profile: Sequence[ProfilePoint]) -> CostPrior:
