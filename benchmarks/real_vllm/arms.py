@@ -10,6 +10,7 @@ from specpilot.control.step import Evidence, first_schedule, step
 from specpilot.decide.memory import Memory
 from specpilot.decide.tuner import Settings
 from specpilot.estimate.counters import Counters
+from specpilot.estimate.windows import remember
 from specpilot_engine.protocol import Exploration, ProfilePoint, Schedule, Step, parse_schedule
 
 POD = ("", "one")
@@ -40,6 +41,7 @@ class Tuned:
         self._evidence = Evidence()
         self._clock = start
         self._ahead = 0.0  # of the engine's time
+        self._seen: Counters | None = None  # the latest reading, with all that those before it told of cells
         self.discarded: dict[str, int] = {}  # looks that taught nothing in the present segment, by reason
 
     def resume(self, state: dict[str, Any]) -> None:
@@ -64,7 +66,7 @@ class Tuned:
         """A segment begins here."""
         self._ahead = self._clock - counters.at
         self.discarded = {}
-        self._evidence = Evidence(self._evidence.memory, {POD: self._timed(counters)})
+        self._evidence = Evidence(self._evidence.memory, {POD: remember(self._seen, self._timed(counters))})
 
     def look(self, counters: Counters) -> dict[str, Any] | None:
         """One tick. When it changes the schedule: what and why."""
@@ -92,6 +94,11 @@ class Tuned:
     def end(self, counters: Counters) -> None:
         """A segment ends here."""
         self._clock = self._timed(counters).at
+        self._seen = remember(self._evidence.before[POD], counters)
+
+    def saw(self, counters: Counters) -> None:
+        """What the engine had counted at the end of another arm's segment: none of that is specpilot's to learn from."""
+        self._seen = remember(self._seen, counters)
 
     def _timed(self, counters: Counters) -> Counters:
         return replace(counters, at=counters.at + self._ahead)

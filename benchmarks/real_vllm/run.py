@@ -98,8 +98,7 @@ async def _segment(engine: Engine, plan: Plan, key: Key, tuned: Tuned, max_batch
             changes = await _tune(engine, tuned, plan, end)
         await asyncio.sleep(max(end - time.monotonic(), 0))
         after, steps = await engine.counters(), await engine.steps(seen)
-        if mine:
-            tuned.end(after)
+        (tuned.end if mine else tuned.saw)(after)
     return Segment(
         key,
         (after.generated or 0.0) - (before.generated or 0.0),

@@ -107,3 +107,28 @@ def test_looks_without_a_clean_step_add_up_until_there_is_one() -> None:
         evidence = taken.evidence
     assert taken.windows[POD].seconds == 30.0
     assert taken.windows[POD].drafted == (16 * 200.0,) * 3
+
+
+def test_an_operator_that_came_late_learns_of_a_load_that_engines_did_not_list() -> None:
+    """Seven cells are listed at depth 7; one that comes back has no baseline, which must not last."""
+    listed = {(k, b): Cell(100.0, 2.0, 100.0 * b, 150.0 * b) for k in (0, 7) for b in (1, 2, 4)}
+    listed[7, 8] = Cell(100.0, 2.0, 800.0, 1200.0)
+    drafted = (1e4,) * 7
+
+    def seen(tick: int) -> Counters:
+        back = {
+            (0, 16): Cell(5000.0 + 100 * tick, 100.0 + 2 * tick, 80000.0 + 1600 * tick, 90000.0 + 1600 * tick)
+        }
+        cells = {**listed, **(back if tick else {})}
+        trimmed = 100.0 * tick  # the budget is on, so that vLLM's own latency is no way out
+        return Counters(
+            "life", 15.0 * tick, dict(list(cells.items())[-7:]), drafted, drafted, all_steps=9000.0 + 100 * tick,
+            trimmed_rows=trimmed, live=True, trial=ABLE,
+        )  # fmt: skip
+
+    evidence, windows = Evidence(), []
+    for tick in range(4):
+        taken = step(evidence, {POD: seen(tick)}, FIGURE_3.profile(), TO, False, 1e6 + 15 * tick)
+        evidence = taken.evidence
+        windows.append({key: cell.steps for w in taken.windows.values() for key, cell in w.cells.items()})
+    assert windows == [{}, {}, {(0, 16): 100.0}, {(0, 16): 100.0}]

@@ -16,7 +16,7 @@ from specpilot.decide.memory import Memory
 from specpilot.decide.tuner import Decision, Settings, initial_schedule, tune
 from specpilot.estimate import load, survival
 from specpilot.estimate.counters import Counters
-from specpilot.estimate.windows import Discard, Discarded, Window, between
+from specpilot.estimate.windows import Discard, Discarded, Window, between, remember, waiting
 from specpilot.plan.arguments import Usable
 from specpilot.plan.limits import limits
 from specpilot_engine.protocol import Budget, Exploration, ProfilePoint, Schedule
@@ -149,16 +149,22 @@ def _windows(
     discarded: dict[Pod, Discarded] = {}
     before = dict(evidence.before)
     for pod, after in counters.items():
-        if pod in before:
-            found = between(before[pod], after)
+        earlier = before.get(pod)
+        if earlier is not None:
+            found = between(earlier, after)
             if isinstance(found, Window):
                 windows[pod] = found
             else:
                 discarded[pod] = found
-                # Not scraped anew since, or nothing to learn from yet: what was counted adds up until there is.
-                if found.reason in (Discard.CLOCK_BACK, Discard.NOTHING_CLEAN):
+                if found.reason is Discard.CLOCK_BACK:
+                    continue  # not scraped anew since
+                if found.reason is Discard.NOTHING_CLEAN:
+                    # Nothing to learn from yet: what was counted adds up until there is.
+                    before[pod] = waiting(earlier, after)
                     continue
-        before[pod] = after
+                if found.reason in (Discard.RESET, Discard.GAP):
+                    earlier = None
+        before[pod] = remember(earlier, after)
     return windows, discarded, before
 
 

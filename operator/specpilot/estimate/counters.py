@@ -63,3 +63,8 @@ class Counters:
     accepted_tokens: float | None = None
     running: float | None = None
     waiting: float | None = None
+    # remembered
+    # Of cells that this reading does not list, what earlier readings of the same life told last; `whole`: there are
+    # no others (windows.remember).
+    hidden: Mapping[tuple[int, int], Cell] = field(default_factory=dict)
+    whole: bool = False

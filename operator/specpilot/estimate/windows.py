@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from specpilot.estimate.constants import LONGEST_WINDOW, PROMPT_HEAVY
 from specpilot.estimate.counters import Cell, Counters
-from specpilot_engine.protocol import bucket
+from specpilot_engine.protocol import bucket, exported_cells
 
 
 class Discard(StrEnum):
@@ -74,10 +74,9 @@ class Window:
 def between(before: Counters, after: Counters, *, longest: float = LONGEST_WINDOW) -> Window | Discarded:
     """The window from `before` to `after`, or why there is none. Never raises.
 
-    A cell that `before` does not list has no baseline, since engines export their most recently used
-    cells only. It counts from zero when the engine had not stepped yet at `before`, or when `before`
-    listed fewer cells than `after`: then none was hidden. In no case does it hold more steps than the engine took:
-    how many cells are exported is another number in other versions of the engine package.
+    Engines list their most recently used cells only. Where `before` does not list one, what it remembers of it is
+    the baseline; where it knows nothing of it, the cell is skipped, unless `before` leaves no room for others than it
+    knows: then it counts from zero. In no case does it hold more steps than the engine took.
     """
     trouble = _unrelated(before, after, longest) or _impossible(before, after)
     if trouble:
@@ -105,6 +104,31 @@ def between(before: Counters, after: Counters, *, longest: float = LONGEST_WINDO
         message = f"no step was timed in which all drafts were verified: {trimmed:.0f} rows were left out"
         return Discarded(Discard.NOTHING_CLEAN, message)
     return _from_latency(window, before, after)
+
+
+def remember(before: Counters | None, after: Counters) -> Counters:
+    """`after` with what is known of cells that it does not list, from the reading `before` of the same life.
+
+    A load that comes back brings cells back that were not listed meanwhile: without their baseline the first look at
+    it would teach nothing, and what exploring showed in it would be lost.
+    """
+    whole = after.all_steps == 0 or len(after.cells) < exported_cells(len(after.drafted))
+    if before is None or before.life != after.life:
+        return replace(after, whole=whole)
+    known = {**before.hidden, **before.cells}
+    hidden = {key: cell for key, cell in known.items() if key not in after.cells}
+    return replace(after, hidden=hidden, whole=whole or before.whole)
+
+
+def waiting(before: Counters, after: Counters) -> Counters:
+    """`before` for a window that is to begin there and end later than `after`, which is no end of one.
+
+    What `after` lists and `before` knows nothing of counts from `after` on, or no later reading would find a
+    baseline for it.
+    """
+    known = before.cells.keys() | before.hidden.keys()
+    new = {key: cell for key, cell in after.cells.items() if key not in known}
+    return before if before.whole else replace(before, hidden={**before.hidden, **new})
 
 
 def _unrelated(before: Counters, after: Counters, longest: float) -> Discarded | None:
@@ -167,11 +191,12 @@ def _values(counters: Counters) -> Iterator[tuple[str, float]]:
 
 
 def _cells(before: Counters, after: Counters) -> dict[tuple[int, int], Cell] | Discarded:
-    complete = before.all_steps == 0 or len(before.cells) < len(after.cells)
+    # Engines list as many cells at any time: fewer than later are all there were.
+    complete = before.whole or before.all_steps == 0 or len(before.cells) < len(after.cells)
     taken = _delta(before.all_steps, after.all_steps)
     deltas = {}
     for key, cell in after.cells.items():
-        base = before.cells.get(key)
+        base = before.cells.get(key) or before.hidden.get(key)
         if base is None:
             if not complete or (taken is not None and cell.steps > taken):
                 continue

@@ -152,6 +152,8 @@ class _Tally:
             live=None if live is None else live == 1,
             live_reason="; ".join(sorted(set(self.reasons))),
             trial=self._trial(),
+            hidden={},
+            whole=False,
             **{field: value for field, value in self.sums.items() if not math.isnan(value)},
         )
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 
 from specpilot.estimate.counters import Cell, Counters
 from specpilot.estimate.profile import CostPrior
-from specpilot.estimate.windows import Window, between
+from specpilot.estimate.windows import Window, between, remember
 from specpilot.replay.policy import Setup
 from specpilot_engine.protocol import Exploration, Schedule, Step
 
@@ -28,7 +28,7 @@ class Windows:
 
     def since_last(self, counters: Counters) -> Window | None:
         """What happened since the look before; None at the first one, and where nothing can be told."""
-        before, self._before = self._before, counters
+        before, self._before = self._before, remember(self._before, counters)
         window = between(before, counters) if before is not None else None
         return window if isinstance(window, Window) and window.steps else None
 
