@@ -115,11 +115,10 @@ def learn(memory: SurvivalMemory, windows: Iterable[Window]) -> tuple[SurvivalMe
     if found := _shift(memory, now):
         before, late, shift = found
         return _carry(memory, before, late), shift
-    apart = _distances(memory, (memory.drafted, memory.accepted), now)
+    z, _ = _distance(memory, (memory.drafted, memory.accepted), now)
     dispersion = memory.dispersion
-    if apart:
-        squared = sum(z * z for z in apart.values()) / len(apart)
-        dispersion = dispersion.after(squared, c.DISPERSION_RANGE, c.DISPERSION_FIRST_WINDOWS)
+    if z:
+        dispersion = dispersion.after(z * z, c.DISPERSION_RANGE, c.DISPERSION_FIRST_WINDOWS)
     faded = max(w.seconds for w in windows) / c.SURVIVAL_HALF_LIFE
     # What is hardly drafted fades with what is seen of it rather than with time: exploring it is dear.
     seen = [max(d / max(now[0]), c.RARELY_SEEN) for d in now[0]]
@@ -135,11 +134,10 @@ def _shift(memory: SurvivalMemory, now: Counts) -> tuple[Counts, Counts, Shift] 
     for earlier in (None, *memory.recent):
         if earlier is not None:
             before, late = _without(before, earlier), _with(late, earlier)
-        apart = _distances(memory, before, late)
-        position = max(apart, key=lambda j: abs(apart[j]), default=0)
+        z, position = _distance(memory, before, late)
         old, new = _rate(before, position), _rate(late, position)
-        if apart and abs(apart[position]) > c.SHIFT_Z and abs(new - old) >= c.SHIFT_SURVIVAL:
-            return before, late, Shift(position, old, new, apart[position])
+        if abs(z) > c.SHIFT_Z and abs(new - old) >= c.SHIFT_SURVIVAL:
+            return before, late, Shift(position, old, new, z)
     return None
 
 
@@ -194,9 +192,9 @@ def _rate(counts: Counts, j: int) -> float:
     return _at(counts[1], j) / max(_at(counts[0], j), 1e-9)
 
 
-def _distances(memory: SurvivalMemory, old: Counts, new: Counts) -> dict[int, float]:
-    """Standardised difference between new counts and old ones by position, where both tell something."""
-    found = {}
+def _distance(memory: SurvivalMemory, old: Counts, new: Counts) -> tuple[float, int]:
+    """The largest standardised difference between new counts and old ones over positions, and where."""
+    worst, where = 0.0, 0
     dispersion = memory.dispersion.value
     for j, n in enumerate(new[0]):
         m = _at(old[0], j)
@@ -204,8 +202,10 @@ def _distances(memory: SurvivalMemory, old: Counts, new: Counts) -> dict[int, fl
             continue
         rate = (_at(old[1], j) + new[1][j] + 0.5) / (m + n + 1)
         deviation = math.sqrt(max(rate * (1 - rate), 1e-6) * (1 / n + 1 / m) * dispersion)
-        found[j] = (new[1][j] / n - _rate(old, j)) / deviation
-    return found
+        z = (new[1][j] / n - _rate(old, j)) / deviation
+        if abs(z) > abs(worst):
+            worst, where = z, j
+    return worst, where
 
 
 def _carry(memory: SurvivalMemory, before: Counts, late: Counts) -> SurvivalMemory:
