@@ -98,7 +98,7 @@ def test_with_a_hopeless_drafter_nothing_is_drafted_but_it_still_looks() -> None
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_two_depths_within_one_percent_do_not_flap_under_noise(seed: int) -> None:
+def test_two_depths_within_one_percent_do_not_flap_where_engines_cannot_try_changes(seed: int) -> None:
     survival = (0.7, 0.5, 0.35)
     base = np.array([0.010, 0.020, 0.040])
     rows = [base, base * 1.7 / 1.5, base * 2.55 / 1.5 / 1.01]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,14 +12,16 @@ from hypothesis import strategies as st
 from tests.unit.replay_small import PHASE, small
 from tests.unit.test_replay_arrivals import open_phase
 
+from specpilot.estimate.counters import Counters
 from specpilot.replay.engine import ScheduleRefused
-from specpilot.replay.play import PhasePlayed, Played
+from specpilot.replay.play import EPOCH, PhasePlayed, Played, oracle, play
 from specpilot.replay.policy import Fixed
 from specpilot.replay.product import Options, Product
 from specpilot.replay.registry import POLICIES, compare, contenders
-from specpilot.replay.score import score
+from specpilot.replay.score import score, share_from
 from specpilot.replay.truth import Truth
 from specpilot.replay.world import WorldError
+from specpilot_engine.protocol import Schedule, Step
 
 PROSE = {**PHASE, "traffic": {"prose": 1.0}}
 SHIFT = small(phases=[PHASE, PROSE], profile={"context": 8192, "error": 0.03})
@@ -97,6 +100,39 @@ def test_closed_loops_count_by_tokens_open_ones_by_latency_and_both_by_their_sec
     assert [p.oracle_share for p in got.phases] == [0.9, 0.75]
     assert got.oracle_share == pytest.approx((120 * 0.9 + 360 * 0.75) / 480)
     assert (got.tokens, got.worst_phase_share) == (590, 0.75)
+
+
+def test_a_share_from_later_on_counts_from_the_next_scrape() -> None:
+    ours, best = (
+        Played((PhasePlayed(n, 0.0, 0.0),), 0, (), marks)
+        for n, marks in ((90, (0, 5, 20)), (100, (0, 10, 30)))
+    )
+    world = small(phases=[{**PHASE, "seconds": 45}])
+    assert [share_from(world, ours, best, at) for at in (0, 15, 20, 30)] == [0.9, 85 / 90, 1, 1]
+
+
+def test_what_was_emitted_by_each_scrape_and_when_the_depth_moved_is_kept() -> None:
+    best = oracle(SHIFT, 0)
+    assert (best.changes, best.moves) == (1, (120.0,))
+    assert len(best.emitted) == 240 / 15 + 1
+    assert (best.emitted[0], best.emitted[8]) == (0, best.phases[0].tokens)
+    assert best.emitted[-1] == sum(phase.tokens for phase in best.phases)
+    assert [b > a for a, b in pairwise(best.emitted)] == [True] * 16
+    ours = play(SHIFT, Product(), 0)
+    assert 120 < ours.moves[-1] <= 165
+
+
+class Elsewhere(Fixed):
+    """Changes its mind about more requests than run."""
+
+    def look(self, counters: Counters, now: float) -> Schedule:  # noqa: ARG002
+        deeper = 3 if now > EPOCH + 60 else 0
+        return Schedule(1, (Step(8, self.depth), Step(16, deeper)))
+
+
+def test_a_change_at_batch_sizes_that_do_not_run_is_no_move() -> None:
+    got = play(small(), Elsewhere(1), 0)
+    assert (got.changes, got.moves) == (2, ())
 
 
 def test_where_nothing_was_to_be_done_nothing_was_missed() -> None:

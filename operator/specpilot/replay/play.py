@@ -33,10 +33,16 @@ class PhasePlayed:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a policy did in a world. `changes` counts schedules with other depths, not explorations."""
+    """What a policy did in a world. `changes` counts schedules with other depths, not explorations.
+
+    `moves` are the seconds at which the depth at the present load changed; `emitted` are the tokens by each scrape,
+    the first at second 0.
+    """
 
     phases: tuple[PhasePlayed, ...]
     changes: int
+    moves: tuple[float, ...] = ()
+    emitted: tuple[int, ...] = ()
 
 
 Told = Callable[[float], None]
@@ -70,6 +76,8 @@ class _Stage:
         self._queue: Queue | None = None
         self._crowd: Crowd | None = None
         self._changes = 0
+        self._moves: list[float] = []
+        self._emitted = [0]
         self._now, self._window, self._segment = 0.0, 0, 0
 
     def play(
@@ -81,12 +89,12 @@ class _Stage:
             self._look(policy)
         phases = []
         for index, phase in enumerate(self._world.phases):
-            if best is not None:
-                self._put(best(phase, index + 1))
             self._engine.begin(phase)
             self._load(phase, index)
+            if best is not None:
+                self._put(best(phase, index + 1))
             phases.append(self._phase(phase, policy, told))
-        return Played(tuple(phases), self._changes)
+        return Played(tuple(phases), self._changes, tuple(self._moves), tuple(self._emitted))
 
     def _phase(self, phase: Phase, policy: Policy | None, told: Told) -> PhasePlayed:
         engine, start, end = self._engine, self._now, self._now + phase.seconds
@@ -104,6 +112,7 @@ class _Stage:
             self._now, self._segment = until, self._segment + 1
             if until >= scrape - _EPS:
                 self._window += 1
+                self._emitted.append(engine.ledger.tokens)
                 if policy is not None:
                     self._look(policy)
                 told(until)
@@ -113,18 +122,23 @@ class _Stage:
         return PhasePlayed(engine.ledger.tokens - tokens, self._stayed() - stayed, settled if busy else 0.0)
 
     def _put(self, schedule: Schedule) -> None:
-        before = self._engine.schedule.steps
+        before = self._engine.schedule
         self._engine.put(schedule)
-        self._changes += bool(before) and before != schedule.steps
+        if before.steps and before.steps != schedule.steps:
+            self._changes += 1
+            batch = self._running()
+            if batch and before.tokens_at(batch) != schedule.tokens_at(batch):
+                self._moves.append(self._now)
 
     def _look(self, policy: Policy) -> None:
         at = EPOCH + self._now
+        waiting = self._queue.waiting if self._queue is not None else 0
+        self._put(policy.look(self._engine.counters(at, self._running(), waiting), at))
+
+    def _running(self) -> int:
         if self._queue is not None:
-            running, waiting = self._queue.running, self._queue.waiting
-        else:
-            running, waiting = (self._crowd.batch if self._crowd else 0), 0
-        counters = self._engine.counters(at, running, waiting)
-        self._put(policy.look(counters, at))
+            return self._queue.running
+        return self._crowd.batch if self._crowd is not None else 0
 
     def _load(self, phase: Phase, index: int) -> None:
         """The phase's requests. Those of a closed loop end with it, those of an open one go on into the next."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,13 @@ def score(world: World, played: Played, oracle: Played) -> Score:
         for phase, ours, best in pairs
     )
     return Score(phases, total / world.seconds, played.changes)
+
+
+def share_from(world: World, played: Played, oracle: Played, second: float) -> float:
+    """Share of the oracle's tokens from the first scrape at or after `second` on; for closed loops."""
+    mark = math.ceil(second / world.scrape_seconds)
+    ours, best = (sum(phase.tokens for phase in one.phases) - one.emitted[mark] for one in (played, oracle))
+    return ours / best if best else 1.0
 
 
 Pairs = Sequence[tuple[PhasePlayed, PhasePlayed]]  # ours, the oracle's
