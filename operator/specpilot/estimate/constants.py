@@ -100,7 +100,6 @@ TRIAL_AIM = 0.5  # of the predicted gain is to stand out from the noise of one p
 TRIAL_LEAST_AIM = 0.01  # log; less takes longer than it is worth
 TRIAL_PAIRS = 12  # that a trial may have at least
 TRIAL_SECONDS = 660.0  # of decoding, which a trial may take at most
-TRIAL_DRIFT = 0.02  # log deviation between two slices of a pair, whatever their steps
 TRIAL_CLEAR = 5  # pairs before a trial can be clear
 TRIAL_ENOUGH = 8  # pairs that a trial without a result was a trial with
 TRIAL_GONE = 0.1  # share of time at batch sizes where the two differ, below which their load is gone
