@@ -1,4 +1,4 @@
-"""The small world with engines that try a new schedule against the one before, as the engine package does."""
+"""The small world with engines that try a new schedule against the one before, by the engine package's own rule."""
 
 from __future__ import annotations
 
@@ -14,60 +14,98 @@ from specpilot.decide.memory import Memory
 from specpilot.decide.tuner import Decision, Settings, initial_schedule, tune
 from specpilot.estimate.counters import TrialCount
 from specpilot.estimate.windows import Window, between
-from specpilot_engine.protocol import Pairs, ProfilePoint, Schedule
-from specpilot_engine.trial import LEAST_PAIRS
+from specpilot_engine.protocol import ProfilePoint, Schedule
+from specpilot_engine.trial import TrialRun
 
 Bias = Callable[[int, int], float]  # (new depth, old depth) → log gain that no estimate shows
 
 
 @dataclass
+class Drawn:
+    """Steps of one depth: accepted drafts [positions, steps], and of each step its seconds and its tokens."""
+
+    accepted: np.ndarray
+    steps: list[tuple[float, int]]
+
+
+@dataclass
 class Replica:
-    """One engine: in each scrape it first alternates, as long as its trial takes, then runs the winner."""
+    """One engine: in a trial it alternates step by step, as long as that takes, and then runs the winner."""
 
     world: World
     rng: np.random.Generator
     bias: Bias
     engine: Engine = field(init=False)
-    generation: int = 0
-    pairs: Pairs = field(default_factory=Pairs)
-    running: bool = False
+    trial: TrialRun | None = None
 
     def __post_init__(self) -> None:
         self.engine = Engine(self.world, self.rng)
 
     def run(self, phase: Phase, schedule: Schedule) -> None:
-        trial = schedule.trial
-        if trial is None:
+        """One scrape interval."""
+        if schedule.trial is None:
+            self.trial = None
             self.engine.run(phase, schedule)
             return
-        if self.generation != schedule.generation:
-            self.generation, self.pairs, self.running = schedule.generation, Pairs(), True
-        batch = phase.requests
-        new, old = schedule.tokens_at(batch), Schedule(0, trial.against).tokens_at(batch)
-        gain = math.log(self.world.goodput(new, phase) / self.world.goodput(old, phase)) + self.bias(new, old)
-        noise = math.sqrt(2 * (0.25 / batch + self.world.step_noise**2) / trial.slice + 0.01**2)
-        seconds = trial.slice * (self.world.seconds(new, batch) + self.world.seconds(old, batch))
-        spent = 0.0
-        while self.running and new != old and spent < self.world.scrape:
-            spent += seconds
-            ratio = self.rng.normal(gain, noise)
-            self.pairs += Pairs(1, ratio, ratio * ratio)
-            done = self.pairs.count >= LEAST_PAIRS and self.pairs.clear
-            self.running = not done and self.pairs.count < trial.pairs
-        share = min(spent / self.world.scrape, 1.0)
-        winner = schedule.steps if self.pairs.clear and self.pairs.mean > 0 else trial.against
-        for steps, part in ((schedule.steps, share / 2), (trial.against, share / 2), (winner, 1 - share)):
-            if part > 0.01:
-                self._part(phase, Schedule(schedule.generation, steps), part)
+        if self.trial is None or self.trial.generation != schedule.generation:
+            self.trial = TrialRun(schedule.trial, schedule.generation)
+        old = Schedule(0, self.trial.trial.against)
+        common, survival = self.engine.shared(phase)
+        depths = (schedule.tokens_at(phase.requests), old.tokens_at(phase.requests))
+        left = self.world.scrape - self.engine.ahead
+        if depths[0] != depths[1]:
+            left = self._alternate(self.trial, phase.requests, depths, left, common, survival)
+        winner = schedule if self.trial.new_runs else old
+        self.engine.spend(phase.requests, winner, left, common, survival, explores=False)
 
-    def _part(self, phase: Phase, schedule: Schedule, part: float) -> None:
-        self.engine.world = replace(self.world, scrape=self.world.scrape * part)
-        self.engine.run(phase, schedule)
-        self.engine.world = self.world
+    def _alternate(
+        self,
+        trial: TrialRun,
+        batch: int,
+        depths: tuple[int, int],
+        left: float,
+        common: float,
+        survival: np.ndarray,
+    ) -> float:
+        """Compare (new depth, old depth) until the trial is through or no time is left; what is left of it."""
+        new, _ = depths
+        drawn = {depth: self._drawn(depth, batch, left, common, survival) for depth in depths}
+        used = dict.fromkeys(depths, 0)
+        timed = {depth: [0, 0.0, 0] for depth in depths}  # steps, seconds, tokens
+        unseen = math.exp(-self.bias(*depths))
+        while trial.running and left > 0:
+            of = trial.next(True)
+            depth = depths[0 if trial.new_runs else 1]
+            seconds, tokens = drawn[depth].steps[used[depth]]
+            used[depth] += 1
+            left -= seconds
+            if self.engine.timed(depth, 1):
+                of.add(batch, tokens, seconds * unseen if depth == new else seconds)
+                for i, value in enumerate((1, seconds, tokens)):
+                    timed[depth][i] += value
+            trial.landed(of)
+        for depth, steps in used.items():
+            accepted = drawn[depth].accepted[:, :steps].sum(axis=1).tolist()
+            self.engine.count(depth, batch, steps, accepted, *timed[depth])
+        return left
+
+    def _drawn(self, depth: int, batch: int, left: float, common: float, survival: np.ndarray) -> Drawn:
+        """More steps than fit into the time that is left."""
+        mean = self.world.seconds(depth, batch) * common
+        count = math.ceil(1.5 * left / mean) + 50
+        noise = self.rng.normal(0, self.world.step_noise, count)
+        accepted = np.array(self.engine.accept(depth, np.full(count, batch), survival), int).reshape(
+            depth, count
+        )
+        tokens = batch + accepted.sum(axis=0)
+        times = mean * np.maximum(1 + noise, 0.1)
+        return Drawn(accepted, list(zip(times.tolist(), tokens.tolist(), strict=True)))
 
     @property
     def count(self) -> TrialCount:
-        return TrialCount(self.generation, self.pairs, self.running)
+        if self.trial is None:
+            return TrialCount()
+        return TrialCount(self.trial.generation, self.trial.pairs, self.trial.running)
 
 
 @dataclass

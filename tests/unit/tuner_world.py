@@ -1,11 +1,12 @@
 """A small world for the tuner: what is true, and an engine that shows only its counters.
 
-Steps are drawn in bulk: per scrape and per depth run, one draw of time, one of acceptance. The policy
-sees counters, the profile and the clock, as the operator does.
+Steps are drawn in bulk: per scrape and depth, one draw of time, one of acceptance. Which steps explore the engine
+package's own rule says. The policy sees counters, the profile and the clock, as the operator does.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,9 +17,10 @@ from specpilot.decide.memory import Memory
 from specpilot.decide.tuner import Decision, Settings, initial_schedule, tune
 from specpilot.estimate.counters import Cell, Counters
 from specpilot.estimate.windows import Discarded, Window, between
+from specpilot_engine.explore import Explorer
 from specpilot_engine.protocol import ProfilePoint, Schedule, bucket
 
-RUN, MAX_SHARE = 4, 0.2  # as the engine explores
+NEIGHBOURS = 2  # steps that a run of equal ones loses: only steps between equal neighbours are timed
 
 
 @dataclass
@@ -74,54 +76,97 @@ class Run:
 
 
 class Engine:
-    """Counts what its steps do, as the engine package exports it."""
+    """Counts what its steps do, as the engine package exports it. `ahead`: how much its last step exceeded a scrape."""
 
     def __init__(self, world: World, rng: np.random.Generator) -> None:
         self.world, self.rng = world, rng
         self.cells: dict[tuple[int, int], list[float]] = {}
         self.drafted, self.accepted = np.zeros(max(world.depths)), np.zeros(max(world.depths))
         self.tokens = self.steps = 0.0
+        self.ahead = 0.0
+        self._explorer = Explorer()
+        self._depth, self._lead = -1, 0  # equal steps up to now, and their depth
 
     def run(self, phase: Phase, schedule: Schedule) -> None:
         """One scrape interval."""
-        world, batch, x = self.world, phase.requests, schedule.exploration
-        k = schedule.tokens_at(batch)
-        common = phase.slow * float(np.exp(self.rng.normal(0, world.window_noise)))
-        wanted = x.price > 0 and x.tokens != k and batch <= x.max_batch
-        share = min(x.price / max(x.cost, 1e-9), MAX_SHARE) if wanted else 0.0
-        mean = (
-            (1 - share) * world.seconds(k, batch) + share * world.seconds(x.tokens, batch)
-            if wanted
-            else (world.seconds(k, batch))
-        )
-        steps = world.scrape / (mean * common)
-        runs = self.rng.poisson(steps * share / RUN)
-        moved = np.asarray(phase.survival) + self.rng.normal(0, world.spread)
-        survival = np.minimum.accumulate(np.clip(moved, 0.0, 1.0))
-        self._steps(k, batch, max(steps - runs * RUN, 1), 1.0, common, survival)
-        if runs:
-            self._steps(x.tokens, batch, runs * RUN, (RUN - 2) / RUN, common, survival)
+        common, survival = self.shared(phase)
+        self.spend(phase.requests, schedule, self.world.scrape - self.ahead, common, survival)
 
-    def _steps(
-        self, k: int, batch: int, steps: float, clean: float, common: float, survival: np.ndarray
+    def shared(self, phase: Phase) -> tuple[float, np.ndarray]:
+        """What all steps of a scrape share: a factor of their time, and the survival of its requests."""
+        common = phase.slow * float(np.exp(self.rng.normal(0, self.world.window_noise)))
+        moved = np.asarray(phase.survival) + self.rng.normal(0, self.world.spread)
+        return common, np.minimum.accumulate(np.clip(moved, 0.0, 1.0))
+
+    def spend(
+        self,
+        batch: int,
+        schedule: Schedule,
+        left: float,
+        common: float,
+        survival: np.ndarray,
+        explores: bool = True,
     ) -> None:
-        seconds = self.world.seconds(k, batch) * common
-        cell = self.cells.setdefault((k, bucket(batch)), [0.0] * 4)
-        timed = steps * clean
-        noise = 1 + self.rng.normal(0, self.world.step_noise / np.sqrt(timed))
-        drafts = int(steps * batch)
+        """Step for `left` seconds; what `explores` pauses beside a trial."""
+        x, k = schedule.exploration, schedule.tokens_at(batch)
+        differs = x.tokens != k and batch <= x.max_batch
+        taken: dict[int, list[int]] = {}  # by depth: steps, and the timed ones among them
+        while left > 0:
+            looks, most = self._explorer.stretch(x, differs, batch) if explores else (False, math.inf)
+            depth = x.tokens if looks else k
+            seconds = self.world.seconds(depth, batch) * common
+            steps = int(min(most, math.ceil(left / seconds)))
+            if explores:
+                self._explorer.took(x, looks, batch, steps)
+            left -= steps * seconds
+            total = taken.setdefault(depth, [0, 0])
+            total[0] += steps
+            total[1] += self.timed(depth, steps)
+        self.ahead = -left
+        for depth, (steps, timed) in taken.items():
+            accepted = self.accept(depth, steps * batch, survival)
+            time = timed * self.world.seconds(depth, batch) * common
+            if timed:
+                time *= 1 + self.rng.normal(0, self.world.step_noise / np.sqrt(timed))
+            emitted = (steps * batch + sum(accepted)) * timed / steps
+            self.count(depth, batch, steps, accepted, timed, time, emitted)
+
+    def timed(self, depth: int, steps: int) -> int:
+        """How many of the next steps are: those whose neighbours before them have their depth."""
+        if depth != self._depth:
+            self._depth, self._lead = depth, 0
+        skipped = min(max(NEIGHBOURS - self._lead, 0), steps)
+        self._lead += steps
+        return steps - skipped
+
+    def accept(self, depth: int, drafts: Any, survival: np.ndarray) -> list[Any]:
+        """How many of `drafts` (a number, or one for each of many steps) are accepted at each position."""
         alive, accepted = drafts, []
-        for j in range(k):
+        for j in range(depth):
             conditional = survival[j] / max(survival[j - 1] if j else 1.0, 1e-9)
-            alive = int(self.rng.binomial(alive, min(conditional, 1.0)))
+            alive = self.rng.binomial(alive, min(conditional, 1.0))
             accepted.append(alive)
-        self.drafted[:k] += drafts
-        self.accepted[:k] += accepted
-        emitted = drafts + sum(accepted)
-        for i, value in enumerate((timed, timed * seconds * noise, timed * batch, emitted * clean)):
-            cell[i] += value
-        self.tokens += emitted
+        return accepted
+
+    def count(
+        self,
+        depth: int,
+        batch: int,
+        steps: int,
+        accepted: Sequence[int],
+        timed: int,
+        seconds: float,
+        emitted: float,
+    ) -> None:
+        """Count steps of one depth; `seconds` and `emitted` are of the timed ones."""
+        self.drafted[:depth] += steps * batch
+        self.accepted[:depth] += accepted
+        self.tokens += steps * batch + sum(accepted)
         self.steps += steps
+        if timed:
+            cell = self.cells.setdefault((depth, bucket(batch)), [0.0] * 4)
+            for i, value in enumerate((timed, seconds, timed * batch, emitted)):
+                cell[i] += value
 
     def counters(self, at: float) -> Counters:
         return Counters(
