@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from specpilot_engine import protocol
-from specpilot_engine.protocol import Pairs, Schedule, state_document
+from specpilot_engine.protocol import ModelShape, Pairs, Schedule, state_document
 from specpilot_engine.record import Recorder
 from specpilot_engine.trial import TrialRun
 from specpilot_engine.trim import Trimmer
@@ -54,7 +54,8 @@ class EngineStatus:
     schedule: Schedule | None = None
     file_error: str = ""
     versions: dict[str, str] = field(default_factory=dict)
-    whole_drafts: str = ""  # why drafts are never cut; not of the state document
+    whole_drafts: str = ""  # why drafts are never cut; not of the state document, nor is the shape
+    shape: ModelShape | None = None
 
 
 def engine_routes(recorder: Recorder, status: Callable[[], EngineStatus]) -> Routes:
@@ -111,6 +112,7 @@ def metrics_text(recorder: Recorder, status: EngineStatus) -> str:
             "Share of goodput that exploring cost lately.",
             [({}, recorder.exploration_share)],
         ),
+        *_shape_series(status.shape),
         *_trial_series(_trial(recorder, status)),
         *_budget_series(recorder.trimmer, status),
     ]
@@ -143,6 +145,11 @@ def _trial_series(run: TrialRun | None) -> list[str]:
             (protocol.M_TRIAL_RUNNING, "1 while two schedules alternate.", float(run.running)),
         ]
     return [line for name, text, value in rows for line in _series(name, "gauge", text, [({}, value)])]
+
+
+def _shape_series(shape: ModelShape | None) -> list[str]:
+    text = "What a step of this model reads and computes, on one device."
+    return _series(protocol.M_SHAPE, "gauge", text, [(shape.labels(), 1.0)]) if shape else []
 
 
 def _budget_series(trimmer: Trimmer | None, status: EngineStatus) -> list[str]:

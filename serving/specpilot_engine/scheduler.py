@@ -18,8 +18,9 @@ import specpilot_engine
 from specpilot_engine import probe, protocol
 from specpilot_engine.exports import EngineStatus, ExportServer, engine_routes
 from specpilot_engine.live import LiveHooks, Lookup, Lookups, prepare_lookups, schedule_of
-from specpilot_engine.protocol import Schedule
+from specpilot_engine.protocol import ModelShape, Schedule
 from specpilot_engine.record import Recorder
+from specpilot_engine.shape import shape_of
 from specpilot_engine.timing import StepClock
 from specpilot_engine.trim import Trimmer
 from specpilot_engine.watch import ScheduleWatcher
@@ -38,13 +39,16 @@ class Tuning:
     watcher: ScheduleWatcher[Lookups] | None = None
     versions: dict[str, str] = field(default_factory=dict)
     whole_drafts: str = ""  # why drafts are never cut
+    shape: ModelShape | None = None  # of the model
 
     def status(self) -> EngineStatus:
         """A snapshot for the export port."""
         watcher = self.watcher
         if watcher is None:
-            return EngineStatus(False, self.reason, self.startup, "", self.versions)
-        return EngineStatus(True, "", watcher.current, watcher.file_error, self.versions, self.whole_drafts)
+            return EngineStatus(False, self.reason, self.startup, "", self.versions, shape=self.shape)
+        return EngineStatus(
+            True, "", watcher.current, watcher.file_error, self.versions, self.whole_drafts, self.shape
+        )
 
 
 class LiveMixin:
@@ -142,7 +146,9 @@ def attach(scheduler: Any, vllm_config: Any, problem: str) -> ExportServer:
     tokens = int(getattr(scheduler, "num_spec_tokens", 0) or 0)
     size = int(vllm_config.scheduler_config.max_num_seqs)
     recorder = Recorder(tokens)
-    tuning = Tuning(problem, schedule_of(None, size, tokens), versions=_versions())
+    tuning = Tuning(
+        problem, schedule_of(None, size, tokens), versions=_versions(), shape=shape_of(vllm_config)
+    )
     if not problem:
         try:
             _go_live(scheduler, vllm_config, recorder, tuning)

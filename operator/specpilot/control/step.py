@@ -19,7 +19,7 @@ from specpilot.estimate.counters import Counters
 from specpilot.estimate.windows import Discard, Discarded, Window, between, remember, waiting
 from specpilot.plan.arguments import Usable
 from specpilot.plan.limits import limits
-from specpilot_engine.protocol import Budget, Exploration, ProfilePoint, Schedule
+from specpilot_engine.protocol import Budget, Exploration, ModelShape, ProfilePoint, Schedule
 
 Pod = tuple[str, str]  # namespace, name
 
@@ -128,7 +128,8 @@ def step(
     latest = {**evidence.before, **counters}
     counts = [c.trial for c in latest.values() if c.trial is not None]
     to = replace(to, prove=to.prove and publish and able)
-    memory, decision = tune(evidence.memory, list(windows.values()), points, to, now, counts)
+    known = replace(evidence.memory, shape=_shape(evidence.memory.shape, counters))
+    memory, decision = tune(known, list(windows.values()), points, to, now, counts)
     schedule = None
     if decision.change and (publish or decision.settled):
         schedule = replace(
@@ -140,6 +141,15 @@ def step(
             trial=decision.trial,
         )
     return Taken(Evidence(memory, before), decision, schedule, windows, discarded)
+
+
+def _shape(before: ModelShape | None, counters: Mapping[Pod, Counters]) -> ModelShape | None:
+    """The model's shape: as it was while any engine says so, or none says anything (an older engine package).
+
+    While pods are replaced by those of another model, what was learnt is of the old ones still.
+    """
+    told = [c.shape for c in counters.values() if c.shape is not None]
+    return before if before in told or not told else told[0]
 
 
 def _windows(

@@ -61,7 +61,7 @@ def view(
 ) -> View:
     """Put together what the tuner knows."""
     depths, most = settings.depths, settings.max_batch
-    land = known(memory, prior_of(points), depths, most, settings.allowed)
+    land = known(memory, prior_of(points, memory.shape), depths, most, settings.allowed)
     scheduled = depth_indices(settings.in_force.steps, depths, most)
     if in_force.kind in (Kind.STATIC, Kind.NONE):
         # A schedule would follow the traffic: it would have what is better than the present depth beyond doubt.

@@ -11,15 +11,15 @@ from specpilot.decide.memory import Memory
 from specpilot.estimate.cost import Costs
 from specpilot.estimate.profile import CostPrior
 from specpilot.estimate.survival import believe
-from specpilot_engine.protocol import ProfilePoint
+from specpilot_engine.protocol import ModelShape, ProfilePoint
 
-# A profile is the same at every tick.
+# A profile and a shape are the same at every tick.
 _prior = lru_cache(maxsize=256)(CostPrior)
 
 
-def prior_of(profile: Sequence[ProfilePoint]) -> CostPrior:
-    """Step times as a profile has them, or a generic shape where it has none."""
-    return _prior(tuple(profile))
+def prior_of(profile: Sequence[ProfilePoint], shape: ModelShape | None = None) -> CostPrior:
+    """Step times as a profile has them; where it has none, estimated by the model's shape, if that is known."""
+    return _prior(tuple(profile), shape)
 
 
 def known(

@@ -15,7 +15,7 @@ from specpilot.estimate.cost import CellMemory, CostMemory
 from specpilot.estimate.dispersion import Dispersion
 from specpilot.estimate.load import LoadMemory
 from specpilot.estimate.survival import SurvivalMemory, believe
-from specpilot_engine.protocol import Exploration, Step
+from specpilot_engine.protocol import Exploration, ModelShape, Step, parse_shape
 
 VERSION = 1
 
@@ -72,6 +72,7 @@ class Memory:
     load_then: LoadMemory = field(default_factory=LoadMemory)  # at the last change
     trial: Tried | None = None  # of the schedule in force
     undone: tuple[Undone, ...] = ()
+    shape: ModelShape | None = None  # of the model that engines run, as they last told
     fresh: int = 0
     note: str = ""
 
@@ -109,6 +110,7 @@ class Memory:
                 "shift": self.shift,
                 "trial": [self.trial.generation, self.trial.at, self.trial.predicted] if self.trial else None,
                 "undone": [[u.batch, u.old, u.new, u.length, u.seconds, u.at] for u in self.undone],
+                "shape": self.shape.labels() if self.shape else None,
             },
             sort_keys=True,
             separators=(",", ":"),
@@ -151,6 +153,7 @@ class Memory:
             _load(doc["loadThen"]),
             _tried(doc.get("trial")),
             _undone(doc.get("undone", [])),
+            _shape(doc.get("shape")),
         )
 
 
@@ -185,7 +188,7 @@ def materially_differs(a: Memory, b: Memory) -> bool:
 
 def _dated(memory: Memory) -> tuple[object, ...]:
     tried = memory.trial and (memory.trial.generation, memory.trial.at)
-    return memory.steps, memory.left, memory.changed_at, memory.shifted_at, tried, memory.undone
+    return memory.steps, memory.left, memory.changed_at, memory.shifted_at, tried, memory.undone, memory.shape
 
 
 def _grew(old: float, new: float) -> bool:
@@ -210,6 +213,11 @@ def _undone(rows: Iterable[Any]) -> tuple[Undone, ...]:
         Undone(_number(batch, 1.0), int(old), int(new), _finite(length), _finite(seconds), _number(at))
         for batch, old, new, length, seconds, at in rows
     )
+
+
+def _shape(labels: Any) -> ModelShape | None:
+    """Older memories know of none; one that is not understood comes again from the engines."""
+    return parse_shape(labels) if isinstance(labels, dict) else None
 
 
 def _finite(value: Any) -> float:

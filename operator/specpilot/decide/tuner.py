@@ -68,7 +68,7 @@ def tune(
     """
     memory = _note_in_force(trying.note(memory, settings, now), settings, now)
     windows = [w for w in windows if w.cells]
-    prior = prior_of(profile)
+    prior = prior_of(profile, memory.shape)
     if not windows:
         text = "no decoding was seen since the last look, so the schedule holds"
         return memory, _hold(settings, Reason.WAITING_FOR_EVIDENCE, text)

@@ -32,6 +32,7 @@ GENERIC_DRAFT = 0.04  # a draft slot's share of the fixed cost, without a profil
 GENERIC_STEP = 0.02  # the fixed cost itself, without a profile
 SIGMA_PROFILED = (0.25, 0.05, 0.05, 0.05)  # log errors expected of a profile: all, depth, batch, point
 SIGMA_GENERIC = (1.5, 0.25, 0.3, 0.15)  # and of the generic shape
+SIGMA_SHAPED = (1.0, 0.12, 0.15, 0.08)  # and of an estimate by the model's shape
 SIGMA_SCALES = (2.0, 4.0)  # times the last three, as far as step times seen bear it out
 DOUBT = 1.0  # log likelihood that each of them must gain
 DEPTH_RANGE = 1.5  # over which depth errors are alike, in log2(1 + k)
@@ -47,6 +48,23 @@ CARRY_COST = 0.05  # share of the evidence that is left when depths moved agains
 LEAST_STEPS = 8.0  # clean steps of a cell before it takes part in a test
 MOST_CELLS = 24  # remembered, those with most evidence
 FORGOTTEN_STEPS = 0.5  # a cell with less evidence is dropped
+
+# Cost by the model's shape; measured ones are named in docs/tuning.md
+TYPICAL_CONTEXT = 4096.0  # tokens a request, where no context has been seen
+BANDWIDTH_REACHED = 0.7  # of the data sheet's, in decode steps
+COMPUTE_REACHED = 0.3  # the same, at the few rows of decode steps
+GROUPED_REACHED = 0.15  # and where each expert gets a few of those
+LINK_REACHED = 0.5
+GPU_STEP, GPU_LAYER, GPU_ROW, GPU_DRAFT = (
+    5e-4,
+    2e-5,
+    3e-6,
+    4e-4,
+)  # a step, a layer, a row, a pass of a drafter
+EXCHANGE = 3e-5  # more a layer that several devices share
+ROUTING = 8e-5  # more a layer with routed experts
+CPU_BANDWIDTH, CPU_COMPUTE = 1.5e10, 2.5e11
+CPU_STEP, CPU_LAYER, CPU_ROW, CPU_DRAFT = 4e-3, 3e-4, 3e-4, 1e-3
 
 # Load
 LOAD_HALF_LIFE = 60.0

@@ -1,4 +1,4 @@
-"""What a step costs: a prior (profile or generic shape) corrected by step times seen live.
+"""What a step costs: a prior (a profile, or an estimate without one) corrected by step times seen live.
 
 The correction of log C_k(B) is a Gaussian process (process.py). Observing one cell moves all others by
 as much as they are believed to err alike: a profile measured at the wrong context is off everywhere
@@ -109,7 +109,7 @@ def posterior(memory: CostMemory, prior: CostPrior) -> Posterior:
     """The process given what was seen live, the prior trusted as far as the evidence bears it out."""
     cells, precision = memory.cells, _matrix(memory.precision)
     seen = points((k for k, _ in cells), (m.batch for m in cells.values()))
-    first = (*(c.SIGMA_PROFILED if prior.measured else c.SIGMA_GENERIC), prior.disorder)
+    first = (*prior.sigma, prior.disorder)
     evidence = Evidence(seen, precision, _residual(memory, prior))
     found = Posterior(first, evidence)
     for scale in c.SIGMA_SCALES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from specpilot_engine.protocol import Pairs
+from specpilot_engine.protocol import ModelShape, Pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ class Counters:
     live: bool | None = None
     live_reason: str = ""
     trial: TrialCount | None = None  # None: this engine cannot compare schedules
+    shape: ModelShape | None = None  # of its model; None where the engine package does not understand it
     # vLLM's own
     generated: float | None = None  # vllm:generation_tokens_total
     prompt: float | None = None

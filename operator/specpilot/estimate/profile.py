@@ -1,22 +1,25 @@
-"""Step times between the measured points of a profile, and a generic shape where there is none.
+"""Step times between the measured points of a profile, and an estimate where there is none.
 
 C_k(B, ctx): linear in B between points and beyond them by the last slope, linear in context between
 measured lengths (the nearest one outside them), linear in k between measured depths. Anything may be
-missing: a profile is usable from its first point on, the generic shape filling in ratios.
+missing: a profile is usable from its first point on. The model's shape (shape.py) fills in ratios, or stands alone;
+where that is not known either, a generic one does.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right as bisect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specpilot.estimate import constants as c
-from specpilot_engine.protocol import ProfilePoint
+from specpilot.estimate.shape import step_time
+from specpilot_engine.protocol import ModelShape, ProfilePoint
 
 Floats = NDArray[np.float64]
 FAR = 1e5  # a batch beyond any
@@ -52,19 +55,24 @@ class Curve:
 
 
 class CostPrior:
-    """What is believed of step times before traffic: a profile, or the generic shape without points.
+    """What is believed of step times before traffic: a profile, or an estimate without points.
 
-    `disorder` is how wrong its points prove each other, as a log deviation.
+    `disorder` is how wrong its points prove each other, as a log deviation; `sigma` the errors expected otherwise.
     """
 
-    def __init__(self, points: Sequence[ProfilePoint]) -> None:
+    def __init__(self, points: Sequence[ProfilePoint], shape: ModelShape | None = None) -> None:
+        self._shape = shape
         contexts: dict[int, dict[int, dict[int, float]]] = {}
         for p in points:
             if 0 < p.seconds < math.inf and p.batch > 0:
                 contexts.setdefault(p.context, {}).setdefault(p.tokens, {})[p.batch] = p.seconds
         self.disorder = _disorder(contexts)
         self._lengths = sorted(contexts)
-        self._curves = {(x, k): curve for x in self._lengths for k, curve in _curves(contexts[x]).items()}
+        self._curves = {
+            (x, k): curve
+            for x in self._lengths
+            for k, curve in _curves(contexts[x], partial(self._typical, context=x)).items()
+        }
         self._known = {x: sorted(contexts[x]) for x in self._lengths}
 
     @property
@@ -72,10 +80,17 @@ class CostPrior:
         """Whether there is any point."""
         return bool(self._lengths)
 
+    @property
+    def sigma(self) -> tuple[float, float, float, float]:
+        """Log errors expected: common to everything, by depth, by batch, by point."""
+        if self.measured:
+            return c.SIGMA_PROFILED
+        return c.SIGMA_SHAPED if self._shape else c.SIGMA_GENERIC
+
     def seconds(self, depth: int, batches: Floats, context: float | None) -> Floats:
         """Step time at each batch; the longest measured context where `context` is None."""
         if not self._lengths:
-            return generic(depth, batches)
+            return np.asarray(self._typical(depth, batches, context))
         low, high, share = self._around(context)
         above = self._curve(high, depth).at(batches)
         return above if low == high else (1 - share) * self._curve(low, depth).at(batches) + share * above
@@ -83,10 +98,16 @@ class CostPrior:
     def second(self, depth: int, batch: float, context: float | None) -> float:
         """`seconds` at one batch."""
         if not self._lengths:
-            return float(generic(depth, batch))
+            return float(self._typical(depth, batch, context))
         low, high, share = self._around(context)
         above = self._curve(high, depth).one(batch)
         return above if low == high else (1 - share) * self._curve(low, depth).one(batch) + share * above
+
+    def _typical(self, depth: float, batch: Floats | float, context: float | None) -> Floats | float:
+        """Step time where nothing was measured."""
+        if self._shape is None:
+            return generic(depth, batch)
+        return step_time(self._shape, depth, batch, context)
 
     def _around(self, context: float | None) -> tuple[int, int, float]:
         """The measured lengths on both sides of a context, and its place between them."""
@@ -113,9 +134,9 @@ class CostPrior:
         elif len(below) > 1:
             low, high = below[-2], below[-1]
         else:
-            nearest = self._curve(length, below[-1] if below else above[0])
-            ratio = generic(depth, KNOTS) / generic(below[-1] if below else above[0], KNOTS)
-            return Curve(KNOTS, nearest.at(KNOTS) * ratio)
+            near = below[-1] if below else above[0]
+            ratio = self._typical(depth, KNOTS, length) / self._typical(near, KNOTS, length)
+            return Curve(KNOTS, self._curve(length, near).at(KNOTS) * ratio)
         a, b = self._curve(length, low), self._curve(length, high)
         knots = np.union1d(a.knots, b.knots)
         slope = (b.at(knots) - a.at(knots)) / (high - low)
@@ -143,26 +164,31 @@ def _disorder(contexts: dict[int, dict[int, dict[int, float]]]) -> float:
     return math.sqrt(sum(max(d, 0.0) ** 2 for d in falls) / len(falls)) if falls else 0.0
 
 
-def _curves(depths: dict[int, dict[int, float]]) -> dict[int, Curve]:
+Typical = Callable[[float, Floats | float], Floats | float]  # step time where nothing was measured
+
+
+def _curves(depths: dict[int, dict[int, float]], typical: Typical) -> dict[int, Curve]:
     """The curve of each measured depth, by depth, at one context."""
     shapes = {k: _measured(points) for k, points in depths.items() if len(points) > 1}
     return {
-        k: shapes[k] if k in shapes else _through_one(k, *next(iter(points.items())), shapes)
+        k: shapes[k] if k in shapes else _through_one(k, *next(iter(points.items())), shapes, typical)
         for k, points in sorted(depths.items())
     }
 
 
-def _through_one(depth: int, size: int, seconds: float, shapes: dict[int, Curve]) -> Curve:
+def _through_one(
+    depth: int, size: float, seconds: float, shapes: dict[int, Curve], typical: Typical
+) -> Curve:
     """Through a depth's only point, with the shape of the nearest depth that has one.
 
     A profile whose time ran out lacks its last depths at its last batch size. How the step grows with the
-    batch is then known from the shallower ones; the generic shape only tells how depths differ in that.
+    batch is then known from the shallower ones; what is typical only tells how depths differ in that.
     """
     if not shapes:
-        return Curve(KNOTS, seconds * generic(depth, KNOTS) / generic(depth, size))
+        return Curve(KNOTS, np.asarray(seconds * typical(depth, KNOTS) / typical(depth, size)))
     near = min(shapes, key=lambda k: (abs(k - depth), k))
     knots = np.union1d(KNOTS, shapes[near].knots)
-    growth = generic(depth, knots) / generic(depth, size) * generic(near, size) / generic(near, knots)
+    growth = typical(depth, knots) / typical(depth, size) * typical(near, size) / typical(near, knots)
     return Curve(knots, seconds * growth * shapes[near].at(knots) / shapes[near].one(size))
 
 

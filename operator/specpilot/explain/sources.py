@@ -28,6 +28,7 @@ from specpilot_engine.protocol import ProfilePoint, Schedule
 
 _NO_TRAFFIC = "no traffic has been seen: survival is what one expects before any"
 _NO_PROFILE = "there is no profile: step times have the shape of no engine in particular"
+_SHAPE = "there is no profile: step times are estimated from the model's shape"
 
 
 def from_file(file: Path, state: Path | None = None) -> Subject:
@@ -122,7 +123,7 @@ def of_deployment(
         raise LocalError(f"{name} has speculation.method None: there is no depth to explain")
     to = settings(sd.spec, schedule or Schedule(0, ()))
     notes = [] if memory.load.seconds else [_NO_TRAFFIC]
-    notes += [] if points else [_NO_PROFILE]
+    notes += [] if points else [_SHAPE if memory.shape else _NO_PROFILE]
     notes += [memory.note] if memory.note else []
     return Subject(
         name,

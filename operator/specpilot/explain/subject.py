@@ -104,7 +104,7 @@ def explain(subject: Subject, batches: Sequence[int] = ()) -> Explanation:
     A size above the largest is shown as the largest, with a note.
     """
     memory, depths = subject.memory, subject.depths
-    land = known(memory, prior_of(subject.points), depths, subject.max_batch, subject.allowed)
+    land = known(memory, prior_of(subject.points, memory.shape), depths, subject.max_batch, subject.allowed)
     may = admissible(land, subject.ceiling)
     best = np.where(may, land.log_goodput, -np.inf).argmax(axis=0)
     chosen = best

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from specpilot.estimate.counters import Cell, Counters, TrialCount
 from specpilot_engine import protocol
-from specpilot_engine.protocol import MAX_TOKENS, Pairs
+from specpilot_engine.protocol import MAX_TOKENS, ModelShape, Pairs, parse_shape
 
 # Series that stand for one number; with data parallelism each engine has its own, and they are summed.
 _SUMS = {
@@ -42,7 +42,7 @@ _CELLS = {
     protocol.M_CONTEXT: "context",
 }
 _POSITIONS = {protocol.M_DRAFTED: "drafted", protocol.M_ACCEPTED: "accepted"}
-_STATES = (protocol.M_LIVE, protocol.M_GENERATION, protocol.M_EXPLORATION)
+_STATES = (protocol.M_LIVE, protocol.M_GENERATION, protocol.M_EXPLORATION, protocol.M_SHAPE)
 _TRIAL = (
     protocol.M_TRIAL_PAIRS,
     protocol.M_TRIAL_GENERATION,
@@ -110,6 +110,7 @@ class _Tally:
         self.shares: list[float] = []
         self.live: list[float] = []
         self.reasons: list[str] = []
+        self.shapes: list[ModelShape | None] = []
         self.trial: dict[str, list[float]] = {name: [] for name in _TRIAL}
 
     def add(self, sample: Sample) -> None:
@@ -133,6 +134,8 @@ class _Tally:
             self.generations.append(value)
         elif name == protocol.M_EXPLORATION:
             self.shares.append(value)
+        elif name == protocol.M_SHAPE:
+            self.shapes.append(parse_shape(labels))
         elif name == protocol.M_LIVE:
             self.live.append(value)
             if value != 1 and labels.get("reason"):
@@ -152,6 +155,7 @@ class _Tally:
             live=None if live is None else live == 1,
             live_reason="; ".join(sorted(set(self.reasons))),
             trial=self._trial(),
+            shape=self.shapes[0] if len(set(self.shapes)) == 1 else None,
             hidden={},
             whole=False,
             **{field: value for field, value in self.sums.items() if not math.isnan(value)},

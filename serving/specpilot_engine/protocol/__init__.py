@@ -9,3 +9,4 @@ from specpilot_engine.protocol.interval import *
 from specpilot_engine.protocol.names import *
 from specpilot_engine.protocol.profile import *
 from specpilot_engine.protocol.schedule import *
+from specpilot_engine.protocol.shape import *

@@ -27,7 +27,7 @@ OVERRIDE_TTL = 15.0  # seconds since the file's mtime
 # Exported series: at most MAX_SERIES a replica. What is left by those that come and go bounds the cells of
 # (k, batch bucket), so that there are as many cells at any time: a reader can tell whether one was hidden.
 MAX_SERIES = 64
-FIXED_SERIES = 6  # those without a cell or a position
+FIXED_SERIES = 7  # those without a cell or a position
 TRIAL_SERIES = 4  # more while a schedule is on trial
 BUDGET_SERIES = 4  # more while the schedule asks for a row budget
 SERIES_PER_CELL = 5
@@ -48,6 +48,7 @@ M_DRAFTED = (
 M_ACCEPTED = "specpilot_accepted_tokens_total"  # of those, accepted at this position
 M_EXPLORED_STEPS = "specpilot_exploration_steps_total"  # steps taken to explore
 M_EXPLORATION = "specpilot_exploration_share"  # gauge: share of goodput that exploring cost lately
+M_SHAPE = "specpilot_model_shape_info"  # gauge 1, labels ModelShape.labels(); none where the model is not understood
 # A schedule under trial against the one before: always the first, so that an engine that cannot compare
 # schedules is known, the others while there is a trial.
 M_TRIAL_PAIRS = "specpilot_trial_pairs"  # gauge: pairs of slices compared, 0 without a trial
