@@ -115,8 +115,7 @@ def _kind(text: Any, layer: int) -> str:
         if kind not in (*FULL, "sliding_attention", "linear_attention"):
             raise LookupError(f"attention is of an unknown kind, {kind}")
         return kind
-    slides = getattr(text, "use_sliding_window", True) and number(text, "sliding_window", default=0.0)
-    return "sliding_attention" if slides else "full_attention"
+    return "sliding_attention" if number(text, "sliding_window", default=0.0) else "full_attention"
 
 
 def _windowed(window: int, read: float, computed: float, sums: Sums) -> None:
@@ -177,7 +176,7 @@ def _mlp(model: Any, text: Any, layer: int, sums: Sums) -> None:
             3 * hidden * number(text, "intermediate_size_mlp", "intermediate_size", "ffn_hidden_size")
         )
         return
-    width = number(text, "moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
+    width = number(text, "moe_intermediate_size", "intermediate_size")
     shared = width * number(text, "n_shared_experts", "num_shared_experts", default=0.0)
     shared += number(text, "shared_expert_intermediate_size", default=0.0)
     sums.dense += hidden * (experts + 3 * shared)

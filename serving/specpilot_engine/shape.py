@@ -129,7 +129,7 @@ def _weight_bytes(model: Any) -> tuple[float, float]:
     bits = _bits(getattr(model.model_arch_config, "quantization_config", None))
     if bits:
         size = bits / 8
-    elif "fp4" in method or "awq" in method or "gptq" in method or method == "bitsandbytes":
+    elif "fp4" in method or "awq" in method or "gptq" in method:
         size = FOUR_BITS
     elif "fp8" in method or "int8" in method or method == "modelopt":
         size = 1.0

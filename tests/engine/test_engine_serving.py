@@ -62,6 +62,29 @@ def test_it_starts_live_with_the_startup_schedule(server):
     assert state["versions"]["vllm"].startswith("0.32.0")
 
 
+def test_it_tells_the_shape_of_its_model_and_of_the_draft(server):
+    found = [
+        dict(part.split("=", 1) for part in name[1:])
+        for name in server.series(server.own)
+        if name[0] == protocol.M_SHAPE
+    ]
+    (labels,) = found
+    # 8 attention heads and 4 KV heads of 64; 1 layer of the draft; an output head each; all in 16 bits.
+    layer, head = 512 * 64 * (2 * 8 + 2 * 4) + 3 * 512 * 1536, 512 * 2048
+    assert protocol.parse_shape(labels) == protocol.ModelShape(
+        weights=float(f"{2 * (8 * layer + head):.4g}"),
+        weight_flops=float(f"{2 * (8 * layer + head):.4g}"),
+        layers=8,
+        device="cpu",
+        full_bytes=8 * 2 * 2 * 4 * 64,
+        full_flops=float(8 * 4 * 8 * 64),
+        draft="autoregressive",
+        draft_layers=1,
+        draft_weights=float(f"{2 * (layer + head):.4g}"),
+        draft_flops=float(f"{2 * (layer + head):.4g}"),
+    )
+
+
 async def test_a_changed_schedule_is_in_force_at_the_next_steps_of_the_same_requests(server):
     use(server, everywhere(1, 5))
     since = max((int(s[0]) for s in server.steps()), default=0)

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from specpilot_engine import protocol
 from specpilot_engine.exports import EngineStatus, ExportServer, Reply, _Server, engine_routes, metrics_text
-from specpilot_engine.protocol import MAX_SERIES, Pairs, Schedule, Step, Trial
+from specpilot_engine.protocol import MAX_SERIES, ModelShape, Pairs, Schedule, Step, Trial, parse_shape
 from specpilot_engine.record import Recorder
 from specpilot_engine.trial import TrialRun
 
@@ -71,6 +71,19 @@ def test_a_trial_is_exported_while_its_schedule_is_in_force_and_within_the_limit
     after = parsed(metrics_text(recorder, EngineStatus(True, "", SCHEDULE)))
     assert after[(protocol.M_TRIAL_PAIRS,)] == 0
     assert (protocol.M_TRIAL_GENERATION,) not in after
+
+
+def test_the_models_shape_is_one_series_within_the_limit():
+    trial = Trial((Step(64, 0),), slice=8, pairs=60)
+    recorder, on_trial = recorded(), Schedule(8, SCHEDULE.steps, trial=trial)
+    recorder.trial = TrialRun(trial, 8, Pairs(6, -0.3, 0.02))
+    shape = ModelShape(1.5e10, 1.5e10, 32, device="cuda", device_name='an "odd" name', full_bytes=131100.0)
+    text = metrics_text(recorder, EngineStatus(True, "", on_trial, shape=shape))
+    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    (told,) = (s for s in samples if s.name == protocol.M_SHAPE)
+    assert (told.value, parse_shape(told.labels)) == (1, shape)
+    assert len(samples) <= MAX_SERIES
+    assert protocol.M_SHAPE not in metrics_text(recorder, EngineStatus(True, "", on_trial))
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=40))

@@ -143,7 +143,7 @@ def test_windows_by_layer_and_windows_everywhere():
     kinds = ["sliding_attention", "full_attention"]
     mixed = told(engine(dense(sliding_window=128, layer_types=kinds)))
     everywhere = told(engine(dense(sliding_window=128)))
-    none = told(engine(dense(sliding_window=128, use_sliding_window=False)))
+    none = told(engine(dense(sliding_window=None)))
     assert (mixed.window, mixed.window_bytes, mixed.full_bytes) == (128, 128, 128)
     assert (everywhere.window_bytes, everywhere.full_bytes) == (256, 0)
     assert (none.window, none.full_bytes) == (0, 256)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from specpilot.estimate.counters import Cell, Counters, TrialCount
 from specpilot.metrics.parse import SERIES, Sample, parse_text, to_counters
-from specpilot_engine.protocol import Pairs
+from specpilot.metrics.prometheus import Series, Snapshot
+from specpilot_engine.protocol import ModelShape, Pairs
 
 ENGINE = """\
 # HELP specpilot_live_tuning 1 while the draft depth can be changed live.
@@ -197,6 +198,27 @@ def test_engines_of_one_pod_count_together_while_they_try_the_same() -> None:
     assert read(one + other).trial == TrialCount(12, Pairs(24, -1.2, 0.1), True)
     later = other.replace('generation{engine="1"} 12', 'generation{engine="1"} 13')
     assert read(one + later).trial == TrialCount()
+
+
+SHAPE = 'specpilot_model_shape_info{weights="1.5e+10",weight_flops="1.5e+10",layers="32",draft="block"} 1\n'
+
+
+def test_the_models_shape_is_read_where_all_engines_of_a_pod_tell_the_same() -> None:
+    shape = ModelShape(1.5e10, 1.5e10, 32, draft="block")
+    assert read(ENGINE + SHAPE).shape == shape
+    assert read(ENGINE + SHAPE + SHAPE.replace("{", '{engine="1",')).shape == shape
+    assert read(ENGINE + SHAPE + SHAPE.replace('"32"', '"16"')).shape is None
+    assert read(ENGINE + SHAPE.replace('"32"', '"a few"')).shape is None
+    assert read(ENGINE).shape is None
+
+
+def test_prometheus_tells_it_with_labels_of_its_own_beside() -> None:
+    (sample,) = parse_text(SHAPE)
+    labels = {"__name__": sample.name, "namespace": "llm", "pod": "flash-0", "job": "j", **sample.labels}
+    counters = Snapshot([Series(labels, 100.0, 1.0)]).counters(("llm", "flash-0"), "life", {})
+    assert counters is not None
+    assert counters.shape == ModelShape(1.5e10, 1.5e10, 32, draft="block")
+    assert "specpilot_model_shape_info" in SERIES  # which the query names
 
 
 def test_half_a_trial_is_none() -> None:
