@@ -63,26 +63,23 @@ def test_it_starts_live_with_the_startup_schedule(server):
 
 
 def test_it_tells_the_shape_of_its_model_and_of_the_draft(server):
-    found = [
-        dict(part.split("=", 1) for part in name[1:])
-        for name in server.series(server.own)
-        if name[0] == protocol.M_SHAPE
-    ]
-    (labels,) = found
-    # 8 attention heads and 4 KV heads of 64; 1 layer of the draft; an output head each; all in 16 bits.
+    told = [name[1:] for name in server.series(server.own) if name[0] == protocol.M_SHAPE]
+    (labels,) = (dict(label.split("=", 1) for label in labels) for labels in told)
+    # 8 attention heads and 4 KV heads of 64; 1 layer of the draft; an output head each; all in 32 bits.
     layer, head = 512 * 64 * (2 * 8 + 2 * 4) + 3 * 512 * 1536, 512 * 2048
-    assert protocol.parse_shape(labels) == protocol.ModelShape(
-        weights=float(f"{2 * (8 * layer + head):.4g}"),
-        weight_flops=float(f"{2 * (8 * layer + head):.4g}"),
+    expected = protocol.ModelShape(
+        weights=4.0 * (8 * layer + head),
+        weight_flops=2.0 * (8 * layer + head),
         layers=8,
         device="cpu",
-        full_bytes=8 * 2 * 2 * 4 * 64,
-        full_flops=float(8 * 4 * 8 * 64),
+        full_bytes=8.0 * 2 * 4 * 4 * 64,
+        full_flops=8.0 * 4 * 8 * 64,
         draft="autoregressive",
         draft_layers=1,
-        draft_weights=float(f"{2 * (layer + head):.4g}"),
-        draft_flops=float(f"{2 * (layer + head):.4g}"),
+        draft_weights=4.0 * (layer + head),
+        draft_flops=2.0 * (layer + head),
     )
+    assert labels == expected.labels()
 
 
 async def test_a_changed_schedule_is_in_force_at_the_next_steps_of_the_same_requests(server):
