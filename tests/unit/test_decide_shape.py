@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.unit.shapes import DENSE, LAB_SHAPE, MOE, V4_PRO
 from tests.unit.test_control_step import POD, TO, counters
-from tests.unit.test_decide_tuner import AGREEING, CHAT, CODE, FIGURE_3, LAB_CPU
+from tests.unit.test_decide_tuner import AGREEING, CHAT, CODE, FIGURE_3, LAB_CPU, depth_share
 from tests.unit.test_estimate_cost import after, error, window
 from tests.unit.test_explain_sources import deployment
 from tests.unit.tuner_world import Phase, Run, World, play
@@ -70,6 +70,15 @@ def test_without_a_profile_the_models_shape_tunes_better_than_the_generic_one(
     shaped = share(world, loads, survival, shape)
     assert shaped >= least
     assert shaped >= share(world, loads, survival, None) + more
+
+
+@pytest.mark.parametrize("shape", [DENSE, MOE], ids=["dense", "mixture of experts"])
+@pytest.mark.parametrize("clients", [1, 4, 16])
+def test_a_shape_that_is_quite_wrong_heals_within_ten_minutes(clients: int, shape: ModelShape) -> None:
+    """That of a GPU, for what really is a small model on two CPU cores."""
+    phase = Phase(900, clients, AGREEING)
+    run = play(LAB_CPU, [phase], minimum_gain=0.0, resume=Run(memory=Memory(shape=shape)))
+    assert depth_share(LAB_CPU, run, phase, 600, 900) >= 0.99
 
 
 @pytest.mark.parametrize("shapes", [(None, MOE), (MOE, None), (DENSE, MOE)], ids=["comes", "goes", "changes"])
