@@ -33,8 +33,8 @@ ELSEWHERE = {
     "specpilot.decide.memory.VERSION",
     "specpilot.estimate.profile.FAR",
 }
-UNITS = {"µs": 1e-6, "ms": 1e-3, "h": 3600.0, "%": 0.01, "": 1.0}
-NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?(?:e-?\d+)?)(?:/(\d+))? ?(µs\b|ms\b|h\b|%)?")
+UNITS = {"GB": 1e9, "GFLOP": 1e9, "µs": 1e-6, "ms": 1e-3, "h": 3600.0, "%": 0.01, "": 1.0}
+NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?(?:e-?\d+)?)(?:/(\d+))? ?(GB\b|GFLOP\b|µs\b|ms\b|h\b|%)?")
 
 
 def constants(module: str) -> dict[str, list[float]]:
