@@ -56,6 +56,7 @@ class EngineStatus:
     versions: dict[str, str] = field(default_factory=dict)
     whole_drafts: str = ""  # why drafts are never cut; not of the state document, nor is the shape
     shape: ModelShape | None = None
+    adaptive: int = 0  # drafts of which vLLM itself sizes what is verified; 0: it verifies all
 
 
 def engine_routes(recorder: Recorder, status: Callable[[], EngineStatus]) -> Routes:
@@ -68,7 +69,8 @@ def engine_routes(recorder: Recorder, status: Callable[[], EngineStatus]) -> Rou
         s = status()
         run = _trial(recorder, s)
         trial = run.as_json() if run else None
-        return json_reply(state_document(s.live, s.reason, s.schedule, s.file_error, s.versions, trial))
+        about = (s.live, s.reason, s.schedule, s.file_error, s.versions)
+        return json_reply(state_document(*about, trial, s.adaptive))
 
     def steps(query: Query) -> Reply:
         text = query.get("since", "0")

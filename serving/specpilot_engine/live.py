@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specpilot_engine.explore import Explorer
-from specpilot_engine.protocol import Exploration, Schedule, Step
+from specpilot_engine.protocol import Exploration, Schedule, Step, Trial
 from specpilot_engine.record import Recorder
 from specpilot_engine.timing import StepClock, TimedStep
 from specpilot_engine.trial import Slice, TrialRun
@@ -29,21 +29,27 @@ BuildLookup = Callable[[list[tuple[int, int, int]]], Lookup]
 class Lookups:
     """A schedule as vLLM reads it, and the same with the depth to explore where exploring is allowed.
 
-    `against` is the schedule that it is on trial against, None without a trial.
+    `against` is the schedule that it is on `trial` against, both None without one.
     """
 
     scheduled: Lookup
     explored: Lookup
     exploration: Exploration
     against: Lookup | None = None
+    trial: Trial | None = None
 
 
-def prepare_lookups(schedule: Schedule, build: BuildLookup, size: int, row_budget: int) -> Lookups:
-    """Build both lookups; they must have vLLM's own `size`.
+def prepare_lookups(
+    schedule: Schedule, build: BuildLookup, size: int, row_budget: int, adaptive: int = 0
+) -> Lookups:
+    """Build both lookups; they must have vLLM's own `size`. `adaptive`: drafts of which vLLM itself sizes what is
+    verified, so that the schedule's caps are what counts; 0: it verifies all.
 
     Exploring stops where a batch of full drafts would exceed `row_budget`, the rows a step may have:
     vLLM would cut drafts there, and the step would measure nothing. Raises ValueError.
     """
+    if adaptive:
+        schedule = schedule.under_adaptive(adaptive)
     scheduled = build(schedule.as_vllm())
     if len(scheduled) != size:
         raise ValueError(f"vLLM built a schedule for {len(scheduled) - 1} requests, not {size - 1}")
@@ -53,7 +59,7 @@ def prepare_lookups(schedule: Schedule, build: BuildLookup, size: int, row_budge
     explored[1 : widest + 1] = [x.tokens] * widest
     trial = schedule.trial
     against = build(Schedule(0, trial.against).as_vllm()) if trial is not None else None
-    return Lookups(scheduled, explored, x, against)
+    return Lookups(scheduled, explored, x, against, trial)
 
 
 def schedule_of(lookup: Lookup | None, size: int, tokens: int) -> Schedule:
@@ -130,9 +136,8 @@ class LiveHooks:
     def _adopt(self, active: Active[Lookups]) -> None:
         """Begin with another schedule, and with its trial where it has one."""
         self._active, self._slice = active, None
-        schedule = active.schedule
-        trial = schedule.trial
-        self._recorder.trial = TrialRun(trial, schedule.generation) if trial is not None else None
+        trial, generation = active.prepared.trial, active.schedule.generation
+        self._recorder.trial = TrialRun(trial, generation) if trial is not None else None
 
     def after_schedule(self, output: Any, now: float) -> None:
         """Note the step that `output` (a SchedulerOutput) will be; `now` is when scheduling began."""

@@ -119,12 +119,17 @@ def cutting_problem(base: type, vllm_config: Any) -> str:
         return "the engine has several pipeline stages"
     if vllm_config.compilation_config.cudagraph_mode.has_full_cudagraphs():
         return "the engine uses full CUDA graphs"
-    if getattr(vllm_config.speculative_config, "enable_adaptive_verification", False):
+    if verifies_adaptively(vllm_config):
         return "vLLM verifies adaptively itself"
     for function in (Request.__init__, base.schedule):  # type: ignore[attr-defined]
         if "spec_token_ids" not in _names_in(function):
             return "vLLM keeps drafts elsewhere than in its requests"
     return ""
+
+
+def verifies_adaptively(vllm_config: Any) -> bool:
+    """Whether vLLM itself sizes what is verified of a draft."""
+    return bool(getattr(vllm_config.speculative_config, "enable_adaptive_verification", False))
 
 
 def _reads_lookup(base: type) -> bool:

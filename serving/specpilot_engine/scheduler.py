@@ -40,15 +40,15 @@ class Tuning:
     versions: dict[str, str] = field(default_factory=dict)
     whole_drafts: str = ""  # why drafts are never cut
     shape: ModelShape | None = None  # of the model
+    adaptive: int = 0  # drafts of which vLLM itself sizes what is verified
 
     def status(self) -> EngineStatus:
         """A snapshot for the export port."""
         watcher = self.watcher
         if watcher is None:
             return EngineStatus(False, self.reason, self.startup, "", self.versions, shape=self.shape)
-        return EngineStatus(
-            True, "", watcher.current, watcher.file_error, self.versions, self.whole_drafts, self.shape
-        )
+        about = (watcher.current, watcher.file_error, self.versions)
+        return EngineStatus(True, "", *about, self.whole_drafts, self.shape, self.adaptive)
 
 
 class LiveMixin:
@@ -171,7 +171,8 @@ def _go_live(scheduler: Any, vllm_config: Any, recorder: Recorder, tuning: Tunin
     if not tuning.reason:
         lookup = scheduler.dynamic_sd_lookup
         tuning.startup = schedule_of(lookup, len(lookup) - 1, recorder.max_tokens)
-        tuning.watcher = _watcher(scheduler, tuning.startup, recorder.max_tokens)
+        tuning.adaptive = recorder.max_tokens if probe.verifies_adaptively(vllm_config) else 0
+        tuning.watcher = _watcher(scheduler, tuning.startup, recorder.max_tokens, tuning.adaptive)
         scheduler._specpilot_startup = lookup
     scheduler._specpilot_tuning = tuning
     trimmer = None
@@ -181,7 +182,7 @@ def _go_live(scheduler: Any, vllm_config: Any, recorder: Recorder, tuning: Tunin
     scheduler._specpilot = LiveHooks(scheduler, recorder, _clock(vllm_config), tuning.watcher, trimmer)
 
 
-def _watcher(scheduler: Any, startup: Schedule, tokens: int) -> ScheduleWatcher[Lookups]:
+def _watcher(scheduler: Any, startup: Schedule, tokens: int, adaptive: int) -> ScheduleWatcher[Lookups]:
     from vllm.v1.spec_decode.dynamic.utils import build_dynamic_sd_schedule_lookup
 
     size = len(scheduler.dynamic_sd_lookup)
@@ -195,7 +196,7 @@ def _watcher(scheduler: Any, startup: Schedule, tokens: int) -> ScheduleWatcher[
     watcher = ScheduleWatcher(
         startup,
         tokens,
-        lambda schedule: prepare_lookups(schedule, build, size, budget),
+        lambda schedule: prepare_lookups(schedule, build, size, budget, adaptive),
         os.environ.get(protocol.ENV_SCHEDULE_FILE, ""),
         os.environ.get(protocol.ENV_OVERRIDE_FILE, ""),
     )

@@ -67,14 +67,29 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class Caps:
+    """How deep is drafted, by number of running requests, where vLLM itself sizes what is verified of a draft.
+
+    `trial`: as that of a schedule, with the caps before.
+    """
+
+    steps: tuple[Step, ...]
+    trial: Trial | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Schedule:
-    """Draft depth by number of running requests; beyond the last step its depth holds."""
+    """Draft depth by number of running requests; beyond the last step its depth holds.
+
+    Engines that verify adaptively go by `caps` instead: see `under_adaptive`.
+    """
 
     generation: int
     steps: tuple[Step, ...]
     exploration: Exploration = Exploration()
     budget: Budget = Budget()
     trial: Trial | None = None
+    caps: Caps | None = None
 
     def tokens_at(self, batch: int) -> int:
         """Depth in force with `batch` running requests."""
@@ -83,6 +98,11 @@ class Schedule:
                 return step.tokens
         return self.steps[-1].tokens
 
+    @property
+    def alternates(self) -> bool:
+        """Whether two depths are compared, under whatever arguments engines run."""
+        return self.trial is not None or (self.caps is not None and self.caps.trial is not None)
+
     def as_vllm(self) -> list[tuple[int, int, int]]:
         """`num_speculative_tokens_per_batch_size`: [[first, last, k], …]."""
         rows, first = [], 1
@@ -90,6 +110,17 @@ class Schedule:
             rows.append((first, step.up_to, step.tokens))
             first = step.up_to + 1
         return rows
+
+    def under_adaptive(self, most: int) -> Schedule:
+        """What engines run that were started with adaptive verification of `most` drafts: the caps, or `most` at
+        any load. Nothing is explored or cut there, since vLLM verifies what it thinks good enough."""
+        caps = self.caps or Caps((Step(self.steps[-1].up_to, most),))
+        steps = tuple(Step(s.up_to, min(s.tokens, most)) for s in caps.steps)
+        trial = caps.trial
+        if trial is not None:
+            against = tuple(Step(s.up_to, min(s.tokens, most)) for s in trial.against)
+            trial = Trial(against, trial.slice, trial.pairs, trial.ratio)
+        return Schedule(self.generation, steps, trial=trial)
 
     def body(self) -> dict[str, Any]:
         x = self.exploration
@@ -106,15 +137,17 @@ class Schedule:
         if self.budget.price > 0:
             parts["budget"] = {"price": self.budget.price}
         if self.trial is not None:
-            against = [[s.up_to, s.tokens] for s in self.trial.against]
-            parts["trial"] = {"against": against, "slice": self.trial.slice, "pairs": self.trial.pairs}
-            if self.trial.ratio != 1:
-                parts["trial"]["ratio"] = self.trial.ratio
+            parts["trial"] = _trial_body(self.trial)
+        if self.caps is not None:
+            parts["caps"] = {"steps": _rows(self.caps.steps)}
+            if self.caps.trial is not None:
+                parts["caps"]["trial"] = _trial_body(self.caps.trial)
         return parts
 
     @property
     def hash(self) -> str:
-        """Sixteen hex digits over the content that every engine knows, generation included."""
+        """Sixteen hex digits over the content that every engine knows, generation included: whatever else is
+        changed has another generation."""
         return _digest(self.body())
 
     def dump(self) -> str:
@@ -123,6 +156,15 @@ class Schedule:
         if parts := self.optional():
             document["optional"] = {**parts, "hash": _digest(parts)}
         return canonical(document)
+
+
+def _rows(steps: tuple[Step, ...]) -> list[list[int]]:
+    return [[s.up_to, s.tokens] for s in steps]
+
+
+def _trial_body(trial: Trial) -> dict[str, Any]:
+    body = {"against": _rows(trial.against), "slice": trial.slice, "pairs": trial.pairs}
+    return body if trial.ratio == 1 else {**body, "ratio": trial.ratio}
 
 
 def canonical(value: Any) -> str:
@@ -157,9 +199,10 @@ def parse_schedule(text: str, max_tokens: int = MAX_TOKENS) -> Schedule:
     )
     optional = _optional(doc)
     trial = _trial(optional["trial"], max_tokens) if "trial" in optional else None
+    caps = _caps(optional["caps"], max_tokens) if "caps" in optional else None
     budget = Budget(_number(_object(optional, "budget"), "price", 0.0, 0.0, 1.0, "budget"))
     generation = int(_number(doc, "generation", -1, 0, 2**53))
-    schedule = Schedule(generation, steps, exploration, budget=budget, trial=trial)
+    schedule = Schedule(generation, steps, exploration, budget, trial, caps)
     if doc.get("hash") != schedule.hash:
         raise ScheduleError("hash does not match the content")
     return schedule
@@ -181,13 +224,21 @@ def _object(parts: dict[str, Any], name: str) -> dict[str, Any]:
     return part
 
 
-def _trial(doc: Any, max_tokens: int) -> Trial:
-    rows = doc.get("against") if isinstance(doc, dict) else None
+def _caps(doc: Any, max_tokens: int) -> Caps:
+    steps = _pairs_of(doc, "steps", max_tokens, "caps")
+    return Caps(steps, _trial(doc["trial"], max_tokens) if "trial" in doc else None)
+
+
+def _pairs_of(doc: Any, key: str, max_tokens: int, where: str) -> tuple[Step, ...]:
+    rows = doc.get(key) if isinstance(doc, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 2 for row in rows):
-        raise ScheduleError("trial.against is not a list of [upTo, tokens]")
-    against = _steps([{"upTo": up_to, "tokens": tokens} for up_to, tokens in rows], max_tokens)
+        raise ScheduleError(f"{where}.{key} is not a list of [upTo, tokens]")
+    return _steps([{"upTo": up_to, "tokens": tokens} for up_to, tokens in rows], max_tokens)
+
+
+def _trial(doc: Any, max_tokens: int) -> Trial:
     return Trial(
-        against,
+        _pairs_of(doc, "against", max_tokens, "trial"),
         int(_number(doc, "slice", 0, 4, 1e6, "trial")),
         int(_number(doc, "pairs", 0, 1, 1e6, "trial")),
         _number(doc, "ratio", 1.0, 0.1, 100.0, "trial"),
@@ -226,19 +277,22 @@ def state_document(
     file_error: str,
     versions: dict[str, str],
     trial: dict[str, Any] | None = None,
+    adaptive: int = 0,
 ) -> dict[str, Any]:
-    """What GET STATE_PATH answers; `schedule` is what the scheduler really uses at its next step.
+    """What GET STATE_PATH answers; `schedule` is what the scheduler really uses at its next step, under
+    vLLM's adaptive verification of `adaptive` drafts (0: none) the caps of that schedule.
 
     `live` False with a `reason` means the engine runs as stock vLLM with its start-up schedule. `trial`
     tells how far the comparison with the schedule before has come, None where there is none.
     `fileError` names what is wrong with the file on disk while an earlier schedule stays in force.
     """
+    drafted = schedule.under_adaptive(adaptive) if schedule and adaptive else schedule
     return {
         "live": live,
         "reason": reason,
         "generation": schedule.generation if schedule else None,
         "hash": schedule.hash if schedule else None,
-        "schedule": schedule.body()["schedule"] if schedule else None,
+        "schedule": drafted.body()["schedule"] if drafted else None,
         "fileError": file_error,
         "versions": versions,
         "trial": trial,

@@ -95,7 +95,9 @@ class Live:
             whole_drafts="the simulated engine verifies every draft",
         )
         if speculation and not tuning.reason:
-            self._watcher = tuning.watcher = _watcher(engine, tuning.startup)
+            adaptive = speculation.info["adaptive_verification"] == "true"
+            tuning.adaptive = engine.num_spec_tokens if adaptive else 0
+            self._watcher = tuning.watcher = _watcher(engine, tuning.startup, tuning.adaptive)
         variable = speculation is not None and speculation.info["method"] in VARIABLE_METHODS
         clock = StepClock(pipelined=False, variable=variable)
         self._hooks = LiveHooks(engine, recorder, clock, self._watcher)
@@ -162,8 +164,9 @@ def _output(step: Step) -> _Output:
     )
 
 
-def _watcher(engine: Engine, startup: Schedule) -> ScheduleWatcher[Any]:
+def _watcher(engine: Engine, startup: Schedule, adaptive: int) -> ScheduleWatcher[Any]:
     tokens, batches = engine.num_spec_tokens, engine.max_num_running_reqs
+    rows = engine.max_num_scheduled_tokens
 
     def build(rows: list[tuple[int, int, int]]) -> Lookup:
         return Speculation(tokens, tuple(rows)).lookup(batches) or []
@@ -171,7 +174,7 @@ def _watcher(engine: Engine, startup: Schedule) -> ScheduleWatcher[Any]:
     return ScheduleWatcher(
         startup,
         tokens,
-        lambda schedule: prepare_lookups(schedule, build, batches + 1, engine.max_num_scheduled_tokens),
+        lambda schedule: prepare_lookups(schedule, build, batches + 1, rows, adaptive),
         os.environ.get(protocol.ENV_SCHEDULE_FILE, ""),
         os.environ.get(protocol.ENV_OVERRIDE_FILE, ""),
     )
