@@ -32,7 +32,7 @@ Case = tuple[SpeculativeDeploymentSpec, Arm | None]
 
 
 def understood(code: Warm, cases: Iterable[Case], whole: bool = False) -> list[dict[str, Any]]:
-    lines = [{"line": arguments(spec, DRAIN, arm), "whole": whole} for spec, arm in cases]
+    lines = [{"line": arguments(spec, DRAIN, arm, capped=True), "whole": whole} for spec, arm in cases]
     said = code.run("vllm_arguments_probe.py", given=json.dumps(lines))
     answers: list[dict[str, Any]] = json.loads(said.splitlines()[-1])
     return answers
@@ -70,7 +70,7 @@ def test_every_arm_is_a_command_line_that_means_it(code: Callable[[str], Warm], 
     cases = [(spec, arm) for spec in CASES.values() if speculates(spec) for arm in arms(spec, 8000)]
     assert {arm.kind for _, arm in cases} == set(Kind)
     for (spec, arm), got in zip(cases, understood(code(version), cases), strict=True):
-        drafts = {} if arm.kind is Kind.NONE else speculative_config(spec, arm)
+        drafts = {} if arm.kind is Kind.NONE else speculative_config(spec, arm, capped=True)
         assert got["speculation"] == drafts, arm
         assert got["scheduler"] == SCHEDULER
         assert (got["sizes"] or []) == list(capture_sizes(spec, arm))

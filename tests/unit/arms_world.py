@@ -69,7 +69,7 @@ class World:
         broken = "" if self.starts(self.in_force) else "it keeps failing"
         windows = [] if rolling or broken else [self.window()]
         settings = Settings(DEPTHS, 128, self.schedule, prove=False)
-        if windows and self.in_force.live:
+        if windows and self.in_force.scheduled:
             self.memory, decision = tune(self.memory, windows, PROFILE, settings, self.now)
             if decision.change:
                 self.schedule = Schedule(self.schedule.generation + 1, decision.steps)
@@ -95,9 +95,9 @@ class World:
 
     def window(self) -> Window:
         """Under a schedule a fiftieth of the steps explore the deepest draft."""
-        depth = self.schedule.tokens_at(self.batch) if self.in_force.live else self.in_force.tokens
+        depth = self.schedule.tokens_at(self.batch) if self.in_force.scheduled else self.in_force.tokens
         shares = {depth: 1.0}
-        if self.in_force.live and depth < DEPTHS[-1]:
+        if self.in_force.scheduled and depth < DEPTHS[-1]:
             shares = {depth: 0.98, DEPTHS[-1]: 0.02}
         slower = math.exp(self.random.gauss(0, self.noise) - self.effect.get(self.in_force, 0.0))
         cells, drafted = {}, [0.0] * DEPTHS[-1]

@@ -68,6 +68,18 @@ def test_what_the_status_says_of_the_depth_stands_in_the_head() -> None:
     assert status.facts(deployment()) == ()
 
 
+def test_under_adaptive_verification_the_head_says_what_is_drafted_at_most() -> None:
+    depths = [{"upTo": 128, "tokens": 7}, {"upTo": 256, "tokens": 0}]
+    wanted = {"generation": 7, "schedule": depths, "adaptive": True}
+    runs = {"generation": 6, "schedule": [{"upTo": 256, "tokens": 7}], "adaptive": True}
+    either = ({"desired": wanted}, {"desired": wanted, "effective": runs})
+    said = [dict(status.facts(deployment(status={"speculation": s})))["drafts"] for s in either]
+    assert [text.partition(";")[0] for text in said] == [
+        "vLLM sizes what is verified, of at most 7 drafts up to 128 requests, then 0",
+        "vLLM sizes what is verified, of at most 7 drafts at any load",
+    ]
+
+
 def test_the_arm_that_engines_run_stands_in_the_head() -> None:
     arm = {"inForce": "schedule", "better": "none", "reason": "ArmRecommended", "message": "+13%"}
     said = "schedule; none is predicted to be better (+13%)"

@@ -13,6 +13,7 @@ from specpilot.api.validate import errors
 from specpilot.decide.arm import NONE, SCHEDULE, Arm, Kind
 from specpilot.plan.arguments import base_arm, capture_sizes, live_support
 from specpilot.plan.arms import arms
+from specpilot.plan.fingerprint import cost_arguments
 from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn, Profiling
 from specpilot.plan.problems import problems
 from specpilot.plan.profiling import profile_request
@@ -121,6 +122,7 @@ def test_adaptive_verification_is_timed_at_the_context_of_the_traffic() -> None:
     assert configuration(body) == {
         "method": "dspark",
         "num_speculative_tokens": 7,
+        "num_speculative_tokens_per_batch_size": [[1, 1024, 7]],
         "enable_adaptive_verification": True,
     }
     assert {"name": CONTEXT, "value": "16384"} in engine(body)["env"]
@@ -138,7 +140,7 @@ def test_always_is_adaptive_verification_from_the_start() -> None:
     found = configuration(deployment(of))
     assert found is not None
     assert found["enable_adaptive_verification"] is True
-    assert "num_speculative_tokens_per_batch_size" not in found
+    assert found["num_speculative_tokens_per_batch_size"] == [[1, 1024, 7]]
     assert v.ANNOTATION_ARM not in deployment(of)["metadata"]["annotations"]
     supported, why = live_support(of.spec)
     assert (supported, "adaptive is Always" in why) == (False, True)
@@ -209,3 +211,37 @@ def test_pods_of_an_arm_without_a_schedule_measure_no_depths() -> None:
     assert names == [v.ENGINE_CONTAINER, v.PROFILER_CONTAINER]
     body = deployment(of, profiling=profiling, arm=NONE)
     assert [c["name"] for c in body["spec"]["template"]["spec"]["containers"]] == [v.ENGINE_CONTAINER]
+
+
+@pytest.mark.parametrize(("of", "arm"), [(sd(), ADAPTIVE), (sd(adaptive="Always"), None)], ids=["arm", "own"])
+def test_adaptive_engines_from_before_caps_are_rendered_as_they_were(
+    of: SpeculativeDeployment, arm: Arm | None
+) -> None:
+    before = render(of, Inputs(SCHEDULED, FACTS, revision="r1", arm=arm))[-1]
+    found = configuration(before)
+    assert found is not None
+    assert "num_speculative_tokens_per_batch_size" not in found
+    assert deployment(of, before) == before
+    of.metadata.annotations[v.ANNOTATION_UPGRADE] = "now"
+    anew = configuration(deployment(of, before))
+    assert anew is not None
+    assert anew["num_speculative_tokens_per_batch_size"] == [[1, 1024, 7]]
+
+
+def test_depths_can_be_capped_at_every_batch_that_the_engine_admits() -> None:
+    of = sd(engine={"args": ["--max-num-seqs", "48"]})
+    found = configuration(deployment(of, arm=ADAPTIVE))
+    assert found is not None
+    assert found["num_speculative_tokens_per_batch_size"] == [[1, 48, 7]]
+    assert capture_sizes(of.spec, ADAPTIVE) == ()
+
+
+def test_data_parallel_engines_have_no_schedule_to_cap_by() -> None:
+    found = configuration(deployment(sd(adaptive="Always", parallelism={"data": 2})))
+    assert found is not None
+    assert found["enable_adaptive_verification"] is True
+    assert "num_speculative_tokens_per_batch_size" not in found
+
+
+def test_caps_change_nothing_that_a_profile_is_known_by() -> None:
+    assert "per_batch_size" not in cost_arguments(sd(adaptive="Always").spec)

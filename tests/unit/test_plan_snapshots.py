@@ -32,7 +32,8 @@ def rendered(case: str) -> list[dict[str, object]]:
     where = where_to_profile(sd.spec, room=True)
     request = profile_request(sd.spec, where) if where is not ProfileIn.NOWHERE else None
     operator = OperatorFacts("ghcr.io/specpilot/specpilot:0.1.0", network_policy=True, pod_monitor=True)
-    return render(sd, Inputs(Schedule(1, (Step(256, 1),)), operator, Profiling(where, request)))
+    schedule, profiling = Schedule(1, (Step(256, 1),)), Profiling(where, request)
+    return render(sd, Inputs(schedule, operator, profiling, revision="r1"))
 
 
 def check(file: Path, objects: list[dict[str, object]]) -> None:

@@ -77,7 +77,7 @@ def mixed(memory: ArmMemory, rollout: Rollout) -> bool:
 def tuned(sd: SpeculativeDeployment, memory: ArmMemory, arm: Arm, rollout: Rollout) -> bool:
     """Whether the tuner of depths has the word; of engines that only lack the means it still learns."""
     stock = arm == base_arm(sd.spec) and arm.kind is not Kind.ADAPTIVE
-    return (arm.live or stock) and not mixed(memory, rollout)
+    return (arm.scheduled or stock) and not mixed(memory, rollout)
 
 
 def due(sd: SpeculativeDeployment, live: Live, arm: Arm, now: float) -> bool:
@@ -87,7 +87,7 @@ def due(sd: SpeculativeDeployment, live: Live, arm: Arm, now: float) -> bool:
         return True
     if memory.told is not None and (tuning.mode == "Observe" or tuning.actuator == "Live"):
         return True
-    if not base_arm(sd.spec).live or tuning.mode == "Observe" or tuning.actuator == "Live":
+    if not base_arm(sd.spec).scheduled or tuning.mode == "Observe" or tuning.actuator == "Live":
         return False
     if leave(sd):
         return True
@@ -121,7 +121,7 @@ def look(
         ready=rollout.ready,
         broken=broken(seen.pods, seen.deployment),
         # A plan that is refused already is refused for something else.
-        settled=to.in_force.trial is None and choice is not None and not (choice.active or live.refused),
+        settled=not to.in_force.alternates and choice is not None and not (choice.active or live.refused),
         still=rollout.paused or not rollout.wanted,
         refused=live.refused.trouble.message if live.refused else "",
     )
@@ -132,36 +132,47 @@ def look(
     return decide(live.arms, facts, view, list(taken.windows.values()), now)
 
 
-def fixed_schedule(arm: Arm, schedule: Schedule) -> Schedule:
-    """What engines of an arm without a schedule draft, in the shape of the schedule that waits meanwhile."""
-    steps = (Step(schedule.steps[-1].up_to, arm.tokens),)
-    return schedule if arm.live else Schedule(schedule.generation, steps)
+def drafted(arm: Arm, schedule: Schedule) -> Schedule:
+    """What engines of an arm draft; where it is not the schedule, that waits meanwhile."""
+    if arm.scheduled:
+        return schedule
+    if arm.capped:
+        return schedule.under_adaptive(arm.tokens)
+    return Schedule(schedule.generation, (Step(schedule.steps[-1].up_to, arm.tokens),))
 
 
 def spoken(arm: Arm, schedule: Schedule, acknowledged: Acknowledged) -> tuple[Schedule, Acknowledged]:
-    """What is wanted and what engines said, of whatever arm: those of one without a schedule have nothing to
+    """What is wanted and what engines said, of whatever arm: those that cannot change depths have nothing to
     acknowledge, but say at which depth they started."""
-    if arm.live:
+    if arm.scheduled:
         return schedule, acknowledged
-    runs = [{s.tokens for s in a.schedule} == {arm.tokens} for a in acknowledged.answers]
+    wanted = drafted(arm, schedule)
+    depths = {s.tokens for s in wanted.steps}
+    runs = [
+        a.hash == schedule.hash if a.live else {s.tokens for s in a.schedule} == depths
+        for a in acknowledged.answers
+    ]
     answers = tuple(
         replace(a, generation=schedule.generation) if does else a
         for a, does in zip(acknowledged.answers, runs, strict=True)
     )
     said = Acknowledged(acknowledged.ready, sum(runs), answers)
-    return fixed_schedule(arm, schedule), said
+    return wanted, said
 
 
-def finding(sd: SpeculativeDeployment, memory: ArmMemory, arm: Arm, rolling: bool = False) -> Finding:
-    """The word on Tuned while depths are not tuned live; `rolling`: pods of two arms serve."""
+def finding(
+    sd: SpeculativeDeployment, memory: ArmMemory, arm: Arm, rolling: bool = False, caps: str = ""
+) -> Finding:
+    """The word on Tuned while depths are not tuned live; `rolling`: pods of two arms serve; `caps`: what an
+    adaptive arm's engines do."""
     if rolling or (memory.going is not None and not memory.going.ready_at):
         return Finding(Reason.VERIFYING, f"pods are replaced one by one: {arm.words}")
     if memory.going is not None:
         text = f"what {arm.words} is worth is measured, against {memory.going.before.words}"
         return Finding(Reason.VERIFYING, text)
     if adaptive.fixed(sd.spec):
-        return Finding(Reason.HOLDING, live_support(sd.spec)[1])
-    return Finding(Reason.HOLDING, f"engines run with {arm.words}: see status.arm")
+        return Finding(Reason.HOLDING, caps or live_support(sd.spec)[1])
+    return Finding(Reason.HOLDING, f"engines run with {arm.words}: {caps or 'see status.arm'}")
 
 
 def decision(turn: Turn, now: str) -> api.LastDecision:
@@ -191,7 +202,7 @@ def arm_status(sd: SpeculativeDeployment, memory: ArmMemory, arm: Arm) -> api.Ar
     if base.kind is Kind.ADAPTIVE:
         text = "spec.speculation.verification.adaptive is Always"
         return api.ArmStatus(in_force=str(arm), reason=Reason.ARM_FIXED, message=text)
-    if not base.live or (arm == SCHEDULE and not memory.reason):
+    if not base.scheduled or (arm == SCHEDULE and not memory.reason):
         return None
     better = str(memory.told) if memory.told else None
     return api.ArmStatus(in_force=str(arm), better=better, reason=memory.reason, message=memory.why)

@@ -8,9 +8,11 @@ from typing import Any
 from specpilot.api.base import API_VERSION
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.cluster.client import Cluster
-from specpilot.control import arms
+from specpilot.control import arms, capping
 from specpilot.control.live import Live
+from specpilot.control.step import Evidence
 from specpilot.control.store import Store
+from specpilot.decide.caps_memory import CapMemory
 from specpilot.decide.memory import Memory, materially_differs
 from specpilot.plan.labels import labels
 from specpilot.plan.names import tuner_config_map
@@ -27,6 +29,15 @@ def memory_in(config_map: Body | None) -> Memory:
     return Memory.from_json(text) if isinstance(text, str) else Memory()
 
 
+def recall(live: Live, config_map: Body | None) -> None:
+    """What a ConfigMap remembers becomes what is known."""
+    live.evidence = Evidence(memory_in(config_map))
+    live.arms, live.caps = arms.memory_in(config_map), capping.memory_in(config_map)
+    live.kept = live.decided
+    if config_map is not None:
+        live.persisted_at = time.monotonic()
+
+
 async def keep(cluster: Cluster, store: Store, sd: SpeculativeDeployment, live: Live, every: float) -> None:
     """Write it where losing it would matter: at once what goes with a change of schedule, and evidence
     alone at most `every` so many seconds, since it grows for as long as there is traffic.
@@ -41,7 +52,8 @@ async def keep(cluster: Cluster, store: Store, sd: SpeculativeDeployment, live: 
     orphan = present is not None and not any(o.get("uid") == live.uid for o in owners)
     live.remembered |= present is not None
     lost = live.remembered and present is None
-    turned = live.arms.decided != live.arms_kept and not (live.arms.empty and _arms_unknown(present))
+    nothing = live.arms.empty and live.caps == CapMemory() and _arms_unknown(present)
+    turned = live.decided != live.kept and not nothing
     due = _decided(memory) != _decided(kept) or now - live.persisted_at >= every
     if not (orphan or lost or turned) and not (due and materially_differs(memory, kept)):
         return
@@ -55,10 +67,11 @@ async def keep(cluster: Cluster, store: Store, sd: SpeculativeDeployment, live: 
             "labels": labels(sd, COMPONENT),
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
         },
-        "data": {MEMORY_KEY: memory.to_json(), **arms.data(live.arms)},
+        "data": {MEMORY_KEY: memory.to_json(), **arms.data(live.arms), **capping.data(live.caps)},
     }
     store.put(await cluster.apply(body))
-    live.persisted, live.persisted_at, live.arms_kept = memory, now, live.arms.decided
+    live.persisted, live.persisted_at = memory, now
+    live.kept = live.decided
 
 
 def _arms_unknown(config_map: Body | None) -> bool:

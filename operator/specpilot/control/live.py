@@ -12,6 +12,7 @@ from specpilot.control.profile_choice import Choice, Identity
 from specpilot.control.rollout import Trouble
 from specpilot.control.step import Evidence
 from specpilot.decide.arms_memory import ArmMemory
+from specpilot.decide.caps_memory import CapMemory
 from specpilot.decide.memory import Memory
 from specpilot.decide.tuner import Settings
 
@@ -46,7 +47,8 @@ class Live:
     persisted_at: float = float("-inf")  # monotonic
     remembered: bool = False  # the ConfigMap of what is persisted was there once
     arms: ArmMemory = field(default_factory=ArmMemory)
-    arms_kept: tuple[object, ...] = ArmMemory().decided
+    caps: CapMemory = field(default_factory=CapMemory)
+    kept: tuple[object, ...] = (ArmMemory().decided, CapMemory().decided)
     arms_due: float = 0.0  # monotonic
     arms_spoke: bool = False  # the word on Tuned is theirs
     choice: Choice | None = None
@@ -63,3 +65,8 @@ class Live:
     decision: LastDecision | None = None  # not yet in the status
     refused: Refused | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # of whoever writes the schedule
+
+    @property
+    def decided(self) -> tuple[object, ...]:
+        """What was decided of arms and caps; `kept` is what of it is written."""
+        return self.arms.decided, self.caps.decided

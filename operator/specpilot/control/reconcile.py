@@ -20,7 +20,7 @@ from specpilot.control import arms, faults, read
 from specpilot.control.acknowledge import Acknowledgements, Following
 from specpilot.control.clock import timestamp
 from specpilot.control.conditions import Facts, Finding
-from specpilot.control.keep import memory_in
+from specpilot.control.keep import recall
 from specpilot.control.live import Live, Parsed, Refused
 from specpilot.control.measuring import Gathered, Measuring
 from specpilot.control.observe import confirmed
@@ -28,7 +28,7 @@ from specpilot.control.profile_choice import Choice, measures_this
 from specpilot.control.queue import Retry
 from specpilot.control.rollout import RESCALED, Trouble, rescaled, rollout_of
 from specpilot.control.status import announcements, refused_status, status_of
-from specpilot.control.step import Evidence, first_schedule, settings, without_leave
+from specpilot.control.step import first_schedule, settings, without_leave
 from specpilot.control.store import Body, Key, Store
 from specpilot.control.sync import reread
 from specpilot.control.telemetry import Telemetry
@@ -117,10 +117,7 @@ class Reconciler:
                 live.parsed = Parsed(read.version_of(body), None, self.fault(key, e))
         if live.evidence is None:
             config_map = self._store.get("ConfigMap", key[0], names.tuner_config_map(key[1]))
-            live.evidence, live.arms = Evidence(memory_in(config_map)), arms.memory_in(config_map)
-            live.arms_kept = live.arms.decided
-            if config_map is not None:
-                live.persisted_at = time.monotonic()
+            recall(live, config_map)
         return live
 
     def forget(self, key: Key) -> None:
@@ -239,10 +236,11 @@ class Reconciler:
         tuned = arms.tuned(sd, live.arms, arm, rollout)
         following = Following(schedule or _NOTHING_TO_DRAFT, read.ready(g.pods))
         acknowledged = self.acknowledgements.status(following)
-        deepest = max(step.tokens for step in schedule.steps) if schedule else None
+        deepest = max(step.tokens for step in arms.drafted(arm, schedule).steps) if schedule else None
         supported, why = live_support(sd.spec)
         overdue = self.acknowledgements.overdue(g.key)
-        tuning = live.fault or (confirmed(live.tuning, acknowledged, overdue) if tuned else live.tuning)
+        able = tuned or (arm.capped and rollout.complete and all(a.live for a in acknowledged.answers))
+        tuning = live.fault or (confirmed(live.tuning, acknowledged, overdue) if able else live.tuning)
         if not supported and not adaptive.fixed(sd.spec):
             tuning = Finding(Reason.NOT_SUPPORTED, why)
         facts = Facts(
@@ -255,7 +253,7 @@ class Reconciler:
             speculation=replace(
                 live.speculation,
                 drafter=drafts,
-                depth=deepest if arm.live else arm.tokens,
+                depth=arm.tokens if deepest is None else deepest,
                 live=live.speculation.live if tuned else None,
             ),
             profile=choice.finding,

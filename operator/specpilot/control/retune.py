@@ -19,7 +19,7 @@ from specpilot.cluster.client import Cluster
 from specpilot.cluster.errors import ClusterError, Conflict
 from specpilot.cluster.events import Events
 from specpilot.config import Config
-from specpilot.control import arms, read
+from specpilot.control import arms, capping, read
 from specpilot.control.acknowledge import target_of
 from specpilot.control.clock import timestamp
 from specpilot.control.conditions import Finding
@@ -33,7 +33,7 @@ from specpilot.control.step import Evidence, Taken, forget, step, watch
 from specpilot.control.store import Key, Store
 from specpilot.control.sync import reread
 from specpilot.control.telemetry import Telemetry
-from specpilot.decide.arm import Kind
+from specpilot.decide.arm import Arm, Kind
 from specpilot.decide.tuner import Decision, Settings
 from specpilot.estimate.counters import Counters
 from specpilot.metrics.scrape import PodKey, Target
@@ -151,24 +151,32 @@ class Retuner:
         engines = arms.engines(sd, deployment, read.serving(self._store.pods(due.key)))
         arm, rollout = engines.arm, engines.rollout
         mixed, tuned = arms.mixed(live.arms, rollout), arms.tuned(sd, live.arms, arm, rollout)
+        capped = arm.capped and not mixed
         if tuned:
             taken = step(before, counters, points, to, mode == "Apply", time.time())
+        elif capped:
+            taken = capping.tick(sd, live, arm, rollout, before, counters, points, to, time.time())
         else:
             taken = watch(before, counters, to, None if mixed else arm.kind is Kind.STATIC)
         live.evidence = taken.evidence
         if not mixed:
-            drafted = arms.fixed_schedule(arm, due.schedule)
+            drafted = arms.drafted(arm, due.schedule)
             live.speculation, live.undrafted = drafting(live, taken, drafted, counters if tuned else {})
         arms_before = live.arms
         turn = await self._arms(due, engines, taken, to)
         last = Finding(Reason.WAITING_FOR_EVIDENCE) if live.arms_spoke else live.tuning
-        live.tuning = tuning(mode, taken, last) if tuned else arms.finding(sd, live.arms, arm, mixed)
+        if tuned:
+            live.tuning = tuning(mode, taken, last)
+        elif capped:
+            live.tuning = capping.finding(sd, live, arm, taken.schedule or due.schedule, counters)
+        else:
+            live.tuning = arms.finding(sd, live.arms, arm, mixed)
         live.arms_spoke = not tuned
         if tuned and mode == "Apply" and taken.schedule is None:
             taken = from_profile(taken, live.choice, to)
         if taken.schedule is not None:
             async with live.lock:
-                await self._publish(due, taken, taken.schedule)
+                await self._publish(due, taken, taken.schedule, arm)
         elif tuned and mode == "Recommend" and taken.decision.steps_changed:
             self._recommend(due, taken)
         explored = [c.exploration_share for c in counters.values() if c.exploration_share is not None]
@@ -215,7 +223,7 @@ class Retuner:
             due.live.metrics = Finding(available.reason, available.message)
         return {key: pod.counters for key, pod in pods.items() if pod.counters is not None}
 
-    async def _publish(self, due: Due, taken: Taken, schedule: Schedule) -> None:
+    async def _publish(self, due: Due, taken: Taken, schedule: Schedule, arm: Arm) -> None:
         """The ConfigMap first: from then on the schedule is the one in force, whatever fails after."""
         decision = taken.decision
         config_map = self._store.get("ConfigMap", due.key[0], names.schedule_config_map(due.key[1]))
@@ -236,12 +244,13 @@ class Retuner:
                 return
             raise
         self._reconciler.acknowledgements.changed(due.key)
+        was, is_now = (summary(arms.drafted(arm, s).steps) for s in (due.schedule, schedule))
         log.info(
             "schedule",
             namespace=due.key[0],
             name=due.key[1],
             generation=schedule.generation,
-            depths=summary(schedule.steps),
+            depths=is_now,
             reason=decision.reason,
             why=decision.message,
         )
@@ -249,10 +258,10 @@ class Retuner:
             self._telemetry.proved(due.key, decision)
         if not news:
             return
-        depths = f"depths {summary(due.schedule.steps)}"
+        depths = f"{'caps' if arm.capped else 'depths'} {was}"
         if decision.steps_changed:
             self._telemetry.changes.labels(str(decision.reason)).inc()
-            depths += f" → {summary(schedule.steps)}"
+            depths += f" → {is_now}"
         text = f"{depths}: {decision.message}"
         await self._events.say(due.body, "Normal", decision.reason, text, time.time())
 

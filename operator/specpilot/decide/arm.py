@@ -28,9 +28,14 @@ class Arm:
     context: int = 0  # tokens of context at which vLLM times its verification; 0: at vLLM's own default
 
     @property
-    def live(self) -> bool:
-        """Whether depths can change while its engines run."""
+    def scheduled(self) -> bool:
+        """Whether its depths come from estimates, live: engines show what each is worth, and change it at any step."""
         return self.kind is Kind.SCHEDULE
+
+    @property
+    def capped(self) -> bool:
+        """Whether the depths that its engines change live are caps, which nothing but a trial can tell the worth of."""
+        return self.kind is Kind.ADAPTIVE
 
     @property
     def blind(self) -> bool:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from specpilot.decide import arms_constants as a
 from specpilot.decide.arm import Arm, Kind
 from specpilot.decide.arms_memory import Seen
+from specpilot.decide.caps import depths_of, steps_of
 from specpilot.decide.goodput import Landscape
 from specpilot.decide.known import known, prior_of
 from specpilot.decide.memory import Memory
@@ -36,13 +37,15 @@ Measured = Mapping[Arm, Mapping[int, Seen]]  # by batch bucket (upper edge)
 @dataclass(frozen=True, slots=True)
 class View:
     """The tuner's estimates at the present load. `scheduled` [batches]: depth index of a schedule, the one in
-    force or (where an arm without one is in force) the best; `graphs`: whether engines replay CUDA graphs."""
+    force or (where an arm without one is in force) the best; `graphs`: whether engines replay CUDA graphs;
+    `capped` [batches]: depths of an adaptive arm in force, None of others."""
 
     land: Landscape
     weights: Floats
     scheduled: Indices
     graphs: bool
     load: LoadMemory
+    capped: Indices | None = None
 
     def indices(self, arm: Arm) -> Indices:
         """Depth index at each batch size whose estimate an arm is held against."""
@@ -67,7 +70,8 @@ def view(
         # A schedule would follow the traffic: it would have what is better than the present depth beyond doubt.
         own = View(land, np.zeros(most), scheduled, graphs, memory.load).indices(in_force)
         scheduled = scores(land, own, admissible(land, settings.max_inter_token_latency)).argmax(axis=0)
-    return View(land, memory.load.weights(most), scheduled, graphs, memory.load)
+    capped = depths_of(steps_of(settings.in_force, in_force.tokens), most) if in_force.capped else None
+    return View(land, memory.load.weights(most), scheduled, graphs, memory.load, capped)
 
 
 def prior(arm: Arm, batch: float, graphs: bool) -> tuple[float, float]:
@@ -124,14 +128,14 @@ def learn(
     """Take in one tick's windows (all replicas') of engines that ran one arm; 1 where they told something, else 0.
 
     Of an arm without a drafter every step counts, of others those at the depth that the arm drafts at: a
-    schedule's exploring steps are not its own.
+    schedule's exploring steps are not its own, nor are those of a cap on trial.
     """
     indices = view.indices(arm)
     told: dict[int, list[tuple[float, float]]] = {}  # (value, precision) by bucket
     for window in windows:
         for (depth, edge), cell in window.cells.items():
             column = min(max(round(cell.requests / cell.steps), 1), len(indices)) - 1
-            own = view.land.depths[indices[column]] if arm.kind is not Kind.ADAPTIVE else arm.tokens
+            own = view.land.depths[indices[column]] if view.capped is None else view.capped[column]
             if depth != own or cell.steps < c.LEAST_STEPS or cell.emitted <= 0:
                 continue
             rate = math.log(cell.emitted / (cell.seconds * cell.requests / cell.steps))

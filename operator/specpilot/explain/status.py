@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.api.objects import SpeculativeDeployment
+from specpilot.decide.caps import in_words
 from specpilot.explain.block import Drafts, Verification
 from specpilot.explain.subject import Why
 from specpilot.plan.limits import limits
+from specpilot_engine.protocol import Step
 
 _MODES = {"Observe": "nothing is decided or changed", "Recommend": "decisions are shown and not made"}
 _BAD_WHEN_TRUE = {"Degraded", "Progressing"}
@@ -24,6 +26,9 @@ def facts(sd: SpeculativeDeployment) -> tuple[tuple[str, str], ...]:
     if arm := status.arm:
         better = f"; {arm.better} is predicted to be better" if arm.better else ""
         found.append(("arm", f"{arm.in_force}{better}" + (f" ({arm.message})" if arm.message else "")))
+    if wanted and wanted.adaptive and (in_force := (runs or wanted).schedule):
+        said = in_words([Step(step.up_to, step.tokens) for step in in_force])
+        found.append(("drafts", f"vLLM sizes what is verified, of {said}; the depths below are a schedule's"))
     if status.profile and status.profile.name:
         progress = f", {status.profile.progress} points" if status.profile.progress else ""
         at = f", measured {status.profile.measured_at}" if status.profile.measured_at else ""

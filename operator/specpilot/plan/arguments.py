@@ -32,9 +32,11 @@ _VERIFICATION = {"Block": "block", "Synthetic": "synthetic"}
 _NGRAM_LOOKUP_MAX, _NGRAM_LOOKUP_MIN = 4, 2  # vLLM's own fall-back of 5 and 5 finds next to nothing
 
 
-def arguments(spec: SpeculativeDeploymentSpec, drain_seconds: int, arm: Arm | None = None) -> list[str]:
+def arguments(
+    spec: SpeculativeDeploymentSpec, drain_seconds: int, arm: Arm | None = None, capped: bool = False
+) -> list[str]:
     """Arguments after COMMAND, in a fixed order. `drain_seconds`: how long SIGTERM waits for requests; `arm`:
-    the spec's own where None."""
+    the spec's own where None; `capped`: depths under adaptive verification can be capped live."""
     arm = arm or base_arm(spec)
     model, parallel = spec.model, spec.parallelism
     line = ["--model", model.name, "--host", "0.0.0.0", "--port", str(PORT_HTTP)]
@@ -52,7 +54,7 @@ def arguments(spec: SpeculativeDeploymentSpec, drain_seconds: int, arm: Arm | No
         line += [DRAIN, str(drain_seconds)]
     if speculates(spec):
         if arm.kind is not Kind.NONE:
-            config = json.dumps(speculative_config(spec, arm), separators=(",", ":"))
+            config = json.dumps(speculative_config(spec, arm, capped), separators=(",", ":"))
             line += ["--speculative-config", config]
         # Without a drafter too, where it was the operator that left it out: what comes of it is measured.
         line += ["--scheduler-cls", SCHEDULER]
@@ -105,10 +107,13 @@ def safe_depth(speculation: Speculation) -> int:
     return next((depth for depth in speculation.depths if depth > 0), 0)
 
 
-def speculative_config(spec: SpeculativeDeploymentSpec, arm: Arm | None = None) -> dict[str, Any]:
+def speculative_config(
+    spec: SpeculativeDeploymentSpec, arm: Arm | None = None, capped: bool = False
+) -> dict[str, Any]:
     """`--speculative-config` of an arm with a drafter. Under a schedule num_speculative_tokens is maxTokens
     even where no candidate is that deep: block drafters need their block's size, synthetic acceptance one
-    rate for each."""
+    rate for each. `capped`: adaptive verification starts with one row of all drafts, at which vLLM captures and
+    times just what it would without, and which the engine package can change."""
     speculation, arm = spec.speculation, arm or base_arm(spec)
     verification = speculation.verification
     config: dict[str, Any] = {"method": METHODS[speculation.method]}
@@ -116,13 +121,17 @@ def speculative_config(spec: SpeculativeDeploymentSpec, arm: Arm | None = None) 
         config["model"] = speculation.draft_model.name
         if speculation.draft_model.revision:
             config["revision"] = speculation.draft_model.revision
-    tokens = speculation.max_tokens if arm.live else arm.tokens
+    tokens = speculation.max_tokens if arm.scheduled else arm.tokens
     config["num_speculative_tokens"] = tokens
     if speculation.method == "NGram":
         config |= {"prompt_lookup_max": _NGRAM_LOOKUP_MAX, "prompt_lookup_min": _NGRAM_LOOKUP_MIN}
-    if arm.live:
-        rows = startup_schedule(speculation, limits(spec))
+    bounds = limits(spec)
+    if arm.scheduled:
+        rows = startup_schedule(speculation, bounds)
         config["num_speculative_tokens_per_batch_size"] = [list(row) for row in rows]
+    elif arm.capped and capped and spec.parallelism.data == 1:
+        widest = max(bounds.max_num_seqs, bounds.widest_batch)
+        config["num_speculative_tokens_per_batch_size"] = [[1, widest, tokens]]
     if verification.method in _VERIFICATION:
         config["rejection_sample_method"] = _VERIFICATION[verification.method]
     if verification.synthetic_acceptance:
@@ -152,7 +161,7 @@ def startup_schedule(speculation: Speculation, bounds: Limits) -> list[tuple[int
 def captured_depths(spec: SpeculativeDeploymentSpec, arm: Arm | None = None) -> tuple[int, ...]:
     """Depths that vLLM captures graphs for, ascending."""
     arm = arm or base_arm(spec)
-    if not arm.live:
+    if not arm.scheduled:
         return (arm.tokens,)
     return tuple(sorted({k for _, _, k in startup_schedule(spec.speculation, limits(spec))}))
 

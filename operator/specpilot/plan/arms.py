@@ -23,7 +23,7 @@ def arms(spec: SpeculativeDeploymentSpec, context: float | None = None) -> tuple
     tells.
     """
     base = base_arm(spec)
-    if not base.live:
+    if not base.scheduled:
         return (base,)
     speculation = spec.speculation
     depths = [k for k in speculation.depths if k > 0]

@@ -84,7 +84,7 @@ def engine_container(sd: SpeculativeDeployment, look: Rendering, arm: Arm | None
         "image": sd.spec.engine.image,
         "imagePullPolicy": "IfNotPresent",
         "command": list(COMMAND),
-        "args": arguments(sd.spec, look.drain_seconds, arm),
+        "args": arguments(sd.spec, look.drain_seconds, arm, look.adaptive_caps),
         "env": engine_environment(sd.spec, speculates(sd.spec), arm),
         "ports": ports,
         "volumeMounts": _mounts(speculates(sd.spec)),

@@ -31,9 +31,10 @@ class Rendering:
     liveness_seconds: int = 300  # unanswered health checks before a restart
     deregister_seconds: int = 10  # endpoints must be gone before the socket closes
     drain_seconds: int = 120  # requests in flight may still finish
+    adaptive_caps: bool = False  # engines that verify adaptively can have their depths capped live
 
 
-REVISIONS: dict[str, Rendering] = {"r1": Rendering()}
+REVISIONS: dict[str, Rendering] = {"r1": Rendering(), "r2": Rendering(adaptive_caps=True)}
 
 
 def newest() -> str:

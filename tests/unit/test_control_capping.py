@@ -1,0 +1,169 @@
+"""The part of a tick that sees to caps on depth, and what is said of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.arms_world import PROFILE
+from tests.unit.test_control_arms import sd
+
+from specpilot.api.vocabulary import Reason
+from specpilot.control import arms, capping
+from specpilot.control.acknowledge import Acknowledged
+from specpilot.control.keep import recall
+from specpilot.control.live import Live
+from specpilot.control.rollout import Rollout
+from specpilot.control.step import Evidence, Taken, settings, step
+from specpilot.decide import arms_worth
+from specpilot.decide.arm import Arm, Kind
+from specpilot.decide.arms_memory import ArmMemory
+from specpilot.decide.caps_memory import CapMemory
+from specpilot.estimate.counters import Cell, Counters, TrialCount
+from specpilot.estimate.windows import Window
+from specpilot.metrics.scrape import StateAnswer
+from specpilot.plan.revision import spec_hash
+from specpilot_engine.protocol import Caps, Pairs, Schedule, Step, Trial
+
+ARM = Arm(Kind.ADAPTIVE, 7, 8192)
+DONE = Rollout(2, True, 2, 2, 2, complete=True)
+SCHEDULED = Schedule(4, (Step(16, 7), Step(256, 1)))
+SETTLED = Caps((Step(128, 7), Step(256, 0)))
+ON_TRIAL = Caps((Step(32, 7), Step(64, 3), Step(256, 7)), Trial((Step(256, 7),), 8, 100))
+POD = ("ns", "p")
+
+
+def counters(at: float, trial: TrialCount | None = None, live: bool = True, depth: int = 7) -> Counters:
+    """At 64 requests, of an engine that says what it can."""
+    steps = at * 40
+    cell = Cell(steps, steps * 0.025, steps * 64, steps * 160, steps * 64 * 100)
+    trial = trial or TrialCount()
+    reason = "" if live else "vLLM runs without a depth schedule"
+    return Counters(
+        "life", at, {(depth, 64): cell}, all_steps=steps, live=live, live_reason=reason, trial=trial
+    )
+
+
+def ticks(live: Live, schedule: Schedule, count: int, /, mode: str = "Apply", **how: Any) -> list[Taken]:
+    """So many ticks of half a minute, each on what the one before has published."""
+    of, evidence, found = sd(mode=mode), live.evidence or Evidence(), []
+    to = settings(of.spec, schedule)
+    for i in range(count):
+        now = {POD: counters(30.0 * i, **how)}
+        taken = capping.tick(
+            of, live, ARM, DONE, evidence, now, (), replace(to, in_force=schedule), 1e6 + 30 * i
+        )
+        evidence, schedule = taken.evidence, taken.schedule or schedule
+        found.append(taken)
+    return found
+
+
+def test_a_cap_is_tried_and_the_tuners_own_schedule_waits_unchanged() -> None:
+    live = Live("u")
+    *_, last = (t for t in ticks(live, SCHEDULED, 8) if t.schedule is not None)
+    assert last.schedule is not None
+    assert (last.schedule.generation, last.schedule.steps, last.schedule.trial) == (5, SCHEDULED.steps, None)
+    assert last.schedule.caps is not None
+    assert last.schedule.caps.steps == ON_TRIAL.steps
+    assert live.caps.of == f"{spec_hash(sd())}/{ARM}"
+    said = "at most 3 drafts instead of 7 at 33 to 64 requests"
+    assert (last.decision.reason, last.decision.steps_changed) == ("Verifying", True)
+    assert last.decision.message.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "how", [{"live": False}, {"mode": "Observe"}, {"mode": "Recommend"}], ids=lambda how: str(how)
+)
+def test_without_means_or_leave_no_cap_is_tried(how: dict[str, Any]) -> None:
+    assert [t for t in ticks(Live("u"), SCHEDULED, 20, **how) if t.schedule is not None] == []
+
+
+def test_while_pods_are_replaced_or_another_arm_is_decided_no_cap_is_tried() -> None:
+    live = Live("u", arms=ArmMemory(next=(ARM, 0.1)))
+    assert all(t.schedule is None for t in ticks(live, SCHEDULED, 20))
+
+
+def test_what_the_trial_measured_is_kept_or_undone_whatever_the_mode_is_by_now() -> None:
+    schedule = replace(SCHEDULED, caps=ON_TRIAL)
+    better = TrialCount(4, Pairs(30, 30 * 0.1, 30 * 0.0101), running=False)
+    worse = TrialCount(4, Pairs(30, -30 * 0.1, 30 * 0.0101), running=False)
+    for mode in ("Apply", "Observe"):
+        kept = ticks(Live("u"), schedule, 2, mode=mode, trial=better)[-1]
+        undone = ticks(Live("u"), schedule, 2, mode=mode, trial=worse)[-1]
+        assert kept.schedule == replace(schedule, generation=5, caps=Caps(ON_TRIAL.steps))
+        assert undone.schedule == replace(schedule, generation=5, caps=Caps((Step(256, 7),)))
+        assert (kept.decision.reason, undone.decision.reason) == ("GainConfirmed", "ChangeUndone")
+        assert kept.decision.measured is not None
+        assert kept.decision.measured.gain == pytest.approx(0.105, abs=0.001)
+
+
+def test_status_says_what_vllm_sizes_and_up_to_where_it_is_capped() -> None:
+    live, of = Live("u"), sd("Always")
+    capped = replace(SCHEDULED, caps=SETTLED)
+    found = capping.finding(of, live, ARM, capped, {POD: counters(30.0)})
+    said = "vLLM sizes what is verified, of at most 7 drafts up to 128 requests, then 0"
+    assert (found.reason, found.message) == (Reason.HOLDING, said)
+    assert said in capping.finding(sd(), live, ARM, capped, {}).message
+    trying = capping.finding(of, live, ARM, replace(capped, caps=ON_TRIAL), {})
+    assert trying.reason == Reason.VERIFYING
+
+
+def test_status_says_that_engines_cannot_be_capped_and_goes_on_saying_it_when_nothing_is_heard() -> None:
+    live, of = Live("u"), sd("Always")
+    found = capping.finding(of, live, ARM, SCHEDULED, {POD: counters(30.0, live=False)})
+    assert "of 7 drafts; engines cannot cap them live (vLLM runs without" in found.message
+    live.tuning, live.arms_spoke = found, True
+    assert capping.finding(of, live, ARM, SCHEDULED, {}) == found
+
+
+def test_the_status_of_depths_is_that_of_the_caps() -> None:
+    capped = replace(SCHEDULED, caps=SETTLED)
+    current = StateAnswer(True, generation=4, hash=capped.hash, schedule=SETTLED.steps)
+    behind = StateAnswer(True, generation=3, hash="x", schedule=(Step(256, 7),))
+    wanted, said = arms.spoken(ARM, capped, Acknowledged(2, 1, (current, behind)))
+    assert (wanted.generation, wanted.steps) == (4, SETTLED.steps)
+    assert (said.current, [a.generation for a in said.answers]) == (1, [4, 3])
+    stock = StateAnswer(False, generation=0, schedule=(Step(256, 7),))
+    assert arms.spoken(ARM, SCHEDULED, Acknowledged(1, 0, (stock,)))[1].current == 1
+    assert arms.spoken(ARM, capped, Acknowledged(1, 0, (stock,)))[1].current == 0
+
+
+def test_the_tuner_keeps_caps_in_the_file_for_when_the_arm_comes_back() -> None:
+    to = settings(sd().spec, replace(SCHEDULED, caps=SETTLED))
+    evidence, schedule = Evidence(), None
+    for i in range(12):
+        taken = step(evidence, {POD: counters(30.0 * i)}, PROFILE, to, True, 1e6 + 30 * i)
+        evidence, schedule = taken.evidence, schedule or taken.schedule
+    assert schedule is not None
+    assert schedule.caps == SETTLED
+
+
+@pytest.mark.parametrize(("caps", "counted"), [(None, 7), (SETTLED, 0), (ON_TRIAL, 7)], ids=str)
+def test_an_arm_is_judged_by_what_runs_under_its_caps(caps: Caps | None, counted: int) -> None:
+    """Steps of a cap on trial are not its own, as exploring ones are not a schedule's."""
+    batch = 200 if caps == SETTLED else 64
+    edge = 256 if caps == SETTLED else 64
+    to = settings(sd().spec, replace(SCHEDULED, caps=caps))
+    evidence = ticks(Live("u"), SCHEDULED, 2)[-1].evidence.memory
+    view = arms_worth.view(evidence, PROFILE, to, ARM, True)
+    seen = {}
+    for depth in (0, 3, 7):
+        cell = Cell(1000, 25.0, 1000 * batch, 2500 * batch)
+        window = Window("life", 0.0, 30.0, {(depth, edge): cell})
+        seen[depth] = arms_worth.learn({}, ARM, view, [window])[1]
+    assert seen == {depth: float(depth == counted) for depth in (0, 3, 7)}
+
+
+def test_no_arm_is_left_while_a_cap_is_on_trial() -> None:
+    assert replace(SCHEDULED, caps=ON_TRIAL).alternates
+    assert not replace(SCHEDULED, caps=SETTLED).alternates
+
+
+def test_what_is_remembered_of_caps_comes_back_with_the_tuners_memory() -> None:
+    memory = CapMemory("spec/arm", 5.0, 9.0, fruitless={64: 2})
+    live = Live("u")
+    recall(live, {"data": dict(capping.data(memory))})
+    assert live.caps == memory
+    assert live.kept == live.decided
+    assert capping.data(CapMemory()) == {}
