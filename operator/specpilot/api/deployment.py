@@ -119,7 +119,7 @@ class Verification(Model):
     adaptive: Literal["Auto", "Always", "Never"] = "Auto"
     """Whether drafts may be verified in part, as many rows as pay. Auto: by engines without CUDA graphs, while
     tuning applies; with DSpark on engines with graphs vLLM's own adaptive verification may be restarted to.
-    Always: vLLM's own, at one depth (DSpark, CUDA graphs, vLLM 0.32). Never: every draft whole."""
+    Always: vLLM's own, under caps on depth (DSpark, CUDA graphs, vLLM 0.32). Never: every draft whole."""
     synthetic_acceptance: (
         Annotated[list[Annotated[float, Field(ge=0, le=1)]], Field(min_length=1, max_length=32)] | None
     ) = None

@@ -47,7 +47,7 @@ class DesiredSpeculation(Model):
     generation: int = 0
     """Rises by one with every change."""
     schedule: list[ScheduleStep] = []
-    """Depth by rising load; beyond the last step its depth holds."""
+    """Depth by rising load; beyond the last step its depth holds. With `adaptive` a cap on what is drafted."""
     adaptive: bool = False
     """Whether vLLM is to size the verification budget itself."""
 
