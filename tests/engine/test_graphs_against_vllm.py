@@ -102,3 +102,18 @@ def test_sizes_of_vllms_own_choosing_lose_graphs_that_planning_keeps(said: Said)
         assert (default["graphs"], static["graphs"]) == (240, 48)
     else:
         assert min(lost.values()) > 0
+
+
+@pytest.mark.parametrize("version", [vllm.VERSION, vllm.NEWEST])
+def test_under_adaptive_verification_every_cap_has_its_graphs_and_a_schedule_costs_none(
+    code: Callable[[str], Warm], version: str
+) -> None:
+    case = {"sizes": None, "seqs": 256, "tokens": 8192, "k": 7, "depths": list(range(8)), "adaptive": True}
+    asked = [{**case, "schedule": schedule} for schedule in (None, [[1, 1024, 7]])]
+    said = code(version).run("vllm_graphs_probe.py", given=json.dumps(asked))
+    without, capped = json.loads(said.splitlines()[-1])
+    assert capped == without
+    largest = capped["sizes"][-1]
+    assert largest >= 512
+    for k in range(8):
+        assert capped["full"][str(k)] == [b for b in range(1, 257) if b * (k + 1) <= largest]

@@ -55,7 +55,7 @@ def second_runner(config: Any, case: dict[str, Any]) -> CudaGraphManager:
     manager.vllm_config, manager.compilation_config = config, config.compilation_config
     manager.max_num_reqs, manager.decode_query_len = case["seqs"], case["k"] + 1
     manager.cudagraph_mode = CUDAGraphMode.FULL_AND_PIECEWISE
-    manager.varlen_decode, manager.ubatch_runner = False, None
+    manager.varlen_decode, manager.ubatch_runner = case.get("adaptive", False), None
     manager.lora_capture_cases, manager._lora_dispatch_map, manager._max_lora_case = [0], {}, 0
     manager._candidates, manager._capture_descs = {}, {}
     manager._init_candidates()
