@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 # The modules whose constants a table has; those of every other table are estimation's and decision's.
 TABLES = {
     "arms": ("specpilot.decide.arms_constants", "specpilot.control.arms"),
+    "caps": ("specpilot.decide.caps_constants",),
     "row budget (in the engine)": ("specpilot_engine.budget", "specpilot_engine.trim"),
     "in the engine (`specpilot_engine`)": (
         "specpilot_engine.protocol.interval",
@@ -29,6 +30,7 @@ OTHERS = ("specpilot.estimate.constants",)
 # Numbers that decide nothing: formats, sizes of tables.
 ELSEWHERE = {
     "specpilot.decide.arms_memory.VERSION",
+    "specpilot.decide.caps_memory.VERSION",
     "specpilot.decide.explain.MOST_BATCHES",
     "specpilot.decide.memory.VERSION",
     "specpilot.estimate.profile.FAR",
