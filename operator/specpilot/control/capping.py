@@ -46,11 +46,13 @@ def tick(
     """
     taken = watch(before, counters, to, False)
     memory = taken.evidence.memory
-    counts = [c.trial for c in counters.values() if c.trial is not None]
+    # An engine that could not be read this time may be the one that still compares.
+    latest = {**before.before, **counters}
+    counts = [c.trial for c in latest.values() if c.trial is not None]
     facts = caps.Situation(
         of=f"{spec_hash(sd)}/{arm}",
         tokens=arm.tokens,
-        able=bool(counts) and len(counts) == len(counters) and all(c.live for c in counters.values()),
+        able=bool(counters) and all(c.live and c.trial is not None for c in counters.values()),
         settled=rollout.complete and live.arms.next is None and not (live.choice and live.choice.active),
     )
 
