@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specpilot.decide.schedule import ROUND, depth_indices, in_words, run_lengths, shorten
+from specpilot.decide.schedule import ROUND, aligned, depth_indices, in_words, run_lengths, shorten
 from specpilot.estimate import constants as c
 from specpilot_engine.protocol import Step
 
@@ -138,6 +138,39 @@ def test_merging_loses_at_most_the_tolerance_where_the_steps_suffice(rows: list[
 )
 def test_a_schedule_is_read_out(steps: tuple[tuple[int, int], ...], said: str) -> None:
     assert in_words([Step(*step) for step in steps]) == said
+
+
+def level(crossing: int, slope: float, count: int = 128) -> np.ndarray:
+    """Two depths that are as good as each other at `crossing`, and apart by `slope` a request from there."""
+    return np.array([slope * (np.arange(1, count + 1) - crossing), np.zeros(count)])
+
+
+@pytest.mark.parametrize(("crossing", "slope", "end"), [(37, 0.0005, 40), (34, 0.0005, 32), (36, 0.01, 36)])
+def test_a_step_ends_where_its_graph_is_full_if_the_depths_are_as_good_until_there(
+    crossing, slope, end
+) -> None:
+    scores = level(crossing, slope)
+    steps = (Step(crossing, 1), Step(128, 0))
+    found = aligned(steps, scores, (0, 1), lambda depth, batch: depth == 1 and batch % 8 == 0)
+    assert found == (Step(end, 1), Step(128, 0))
+    assert losses(scores, found).max() <= c.MERGE_TOLERANCE
+    assert aligned(steps, scores, (0, 1), lambda _d, b: b % 8 == 0, keep=(crossing,)) == steps
+    assert aligned(steps, scores, (0, 1), lambda _d, _b: False) == steps
+
+
+@given(
+    st.lists(st.lists(st.floats(-1, 1), min_size=24, max_size=24), min_size=2, max_size=4),
+    st.sets(st.integers(1, 24)),
+)
+def test_aligning_loses_no_more_than_merging_may_and_moves_no_step_away(rows, edges) -> None:
+    scores = np.array(rows)
+    depths = DEPTHS[: len(rows)]
+    steps = shorten(scores, depths, even(24))
+    found = aligned(steps, scores, depths, lambda _depth, batch: batch in edges)
+    assert [s.tokens for s in found] == [s.tokens for s in steps]
+    assert [s.up_to for s in found] == sorted({s.up_to for s in found})
+    assert found[-1].up_to == 24
+    assert losses(scores, found).max() <= max(losses(scores, steps).max(), c.MERGE_TOLERANCE) + 1e-12
 
 
 def test_where_steps_run_out_the_load_loses_nothing() -> None:

@@ -177,6 +177,19 @@ def test_without_graphs_only_the_token_budget_counts() -> None:
     assert not eager(7, 257)  # 2,048 tokens a step is the least that vLLM allows by default
 
 
+def test_a_graph_is_full_where_one_request_more_takes_a_larger_one() -> None:
+    usable = Usable(spec({"method": "MTP", "maxTokens": 7}, ("--max-num-seqs", "256")))
+    for depth in (0, 1, 3, 7):
+        edges = [b for b in range(1, 65) if usable.full(depth, b)]
+        counts = usable.graphs[0][1].counts
+        assert edges == [
+            b for b in range(1, 65) if any(b * (depth + 1) <= n < (b + 1) * (depth + 1) for n in counts)
+        ]
+        assert 8 <= len(edges) < 64 or depth == 7
+    eager = Usable(spec({"method": "MTP", "maxTokens": 7}, ("--enforce-eager",)))
+    assert not any(eager.full(3, b) for b in range(1, 65))
+
+
 def test_a_larger_cap_is_planned_for_data_center_blackwell() -> None:
     template = {"spec": {"nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-B200"}}}
     usable = Usable(spec({"method": "MTP", "maxTokens": 7}, ("--max-num-seqs", "256"), podTemplate=template))

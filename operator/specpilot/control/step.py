@@ -45,7 +45,7 @@ class Taken:
 
 def settings(spec: SpeculativeDeploymentSpec, in_force: Schedule) -> Settings:
     """The tuner's settings. The graph map takes a moment: make them once per spec, then `replace` in_force."""
-    tuning = spec.tuning
+    tuning, usable = spec.tuning, Usable(spec)
     ceiling = tuning.objective.max_inter_token_latency
     return Settings(
         depths=spec.speculation.depths,
@@ -57,7 +57,8 @@ def settings(spec: SpeculativeDeploymentSpec, in_force: Schedule) -> Settings:
         # Exploring costs goodput, which only a schedule that may change can earn back.
         exploration_price=tuning.exploration_price if tuning.mode == "Apply" else 0.0,
         max_inter_token_latency=seconds(ceiling) if ceiling else None,
-        allowed=Usable(spec),
+        allowed=usable,
+        full=usable.full,
         prove=tuning.mode == "Apply",
         budget=_budget(spec),
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from specpilot_engine.protocol import Step
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
+Full = Callable[[int, int], bool]  # (depth, batch): whether one request more would take a larger graph
 
 ROUND = frozenset(s * 2**e // 2 for e in range(12) for s in (2, 3)) - {0}  # 1, 2, 3, 4, 6, 8, 12, …
 
@@ -70,6 +72,33 @@ def shorten(
         if found is not None:
             return _joined([Step(int(ends[end]), depths[k]) for end, k in found])
     return (Step(len(best), depths[int(np.argmin(np.where(np.isfinite(loss), loss, 1e9).max(axis=1)))]),)
+
+
+def aligned(
+    steps: Sequence[Step], scores: Floats, depths: Sequence[int], full: Full, keep: Sequence[int] = ()
+) -> tuple[Step, ...]:
+    """`steps` that end where a captured graph is full, as far as that loses no more than MERGE_TOLERANCE at any batch.
+
+    One request more takes the next graph, and pays for all its rows: where the depth below ends just short of that,
+    it ends there instead. Ends in `keep`, those of the present schedule, stay.
+    """
+    loss = scores.max(axis=0) - scores
+    ends = [step.up_to for step in steps]
+
+    def reach(tokens: int, end: int, last: int, way: int) -> Iterator[int]:
+        """Ends from `end` on to which depth `tokens` loses little at the batches between."""
+        row = loss[depths.index(tokens)]
+        while end != last and row[end if way > 0 else end - 1] <= c.MERGE_TOLERANCE:
+            end += way
+            yield end
+
+    for i, (below, above) in enumerate(pairwise(steps)):
+        end, first = below.up_to, ends[i - 1] + 1 if i else 1
+        if end not in keep and not full(below.tokens, end):
+            near = [*reach(below.tokens, end, ends[i + 1] - 1, 1), *reach(above.tokens, end, first, -1)]
+            fitting = (e for e in near if full(below.tokens, e))
+            ends[i] = min(fitting, key=lambda e: abs(e - end), default=end)
+    return tuple(Step(end, step.tokens) for end, step in zip(ends, steps, strict=True))
 
 
 def _boundaries(best: Indices, keep: Sequence[int]) -> Indices:

@@ -17,7 +17,7 @@ from specpilot.decide.goodput import Landscape
 from specpilot.decide.known import known, prior_of
 from specpilot.decide.memory import Memory, Tried
 from specpilot.decide.objective import admissible, scores
-from specpilot.decide.schedule import depth_indices, shorten
+from specpilot.decide.schedule import aligned, depth_indices, shorten
 from specpilot.decide.settings import Settings, everywhere
 from specpilot.decide.verdict import Verdict, judge, shifted_lately
 from specpilot.estimate import constants as c
@@ -48,7 +48,8 @@ def initial_schedule(profile: Sequence[ProfilePoint], settings: Settings) -> tup
     score = scores(land, reference, may)
     if not prior.measured and len(settings.depths) > 1:
         score[0] = np.where(may[1], -1.0, score[0])
-    return shorten(score, settings.depths, _all_sizes(settings.max_batch))
+    steps = shorten(score, settings.depths, _all_sizes(settings.max_batch))
+    return aligned(steps, score, settings.depths, settings.full)
 
 
 def tune(
@@ -200,6 +201,7 @@ def _propose(
     mixed = c.LOAD_WEIGHT * weights + (1 - c.LOAD_WEIGHT) * sizes
     kept = [s.up_to for s in settings.in_force.steps]
     steps = shorten(table, settings.depths, mixed, kept, weights > 0)
+    steps = aligned(steps, table, settings.depths, settings.full, kept)
     new = depth_indices(steps, settings.depths, settings.max_batch)
     old = depth_indices(settings.in_force.steps, settings.depths, settings.max_batch)
     return steps, new, judge(memory, land, settings, old, new, score, weights, now)

@@ -192,6 +192,10 @@ class Usable:
             return False
         return all(graphs.hit(depth, batch) for seqs, graphs in self.graphs if batch <= seqs)
 
+    def full(self, depth: int, batch: int) -> bool:
+        """Whether one request more would take a larger graph, whichever the engine turns out to have."""
+        return bool(self.graphs) and all(graphs.full(depth, batch) for _, graphs in self.graphs)
+
 
 def _admitted(bounds: Limits) -> tuple[int, ...]:
     return tuple(sorted({bounds.max_num_seqs, bounds.widest_batch}))

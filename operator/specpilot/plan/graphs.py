@@ -34,6 +34,11 @@ class Graphs:
         i = bisect_left(self.counts, batch * (depth + 1))
         return i < len(self.counts) and depth + 1 in self.query_lengths[i]
 
+    def full(self, depth: int, batch: int) -> bool:
+        """Whether a step of `batch` requests at `depth` fills its graph, so that one more takes a larger one."""
+        tokens = batch * (depth + 1)
+        return bisect_left(self.counts, tokens) < bisect_left(self.counts, tokens + depth + 1)
+
     def below(self, tokens: int) -> int:
         """The largest captured count below `tokens`, or 0."""
         i = bisect_left(self.counts, tokens)
