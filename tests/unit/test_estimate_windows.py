@@ -58,11 +58,7 @@ def test_a_window_holds_the_differences() -> None:
     assert w.cells == {(3, 16): Cell(500, 10.5, 8000, 16800, 8000 * 512)}
     assert w.drafted == (8000.0, 8000.0, 8000.0)
     assert w.accepted == (5000.0, 3000.0, 1500.0)
-    assert (w.seconds, w.steps, w.goodput, w.context, w.generation) == (15.0, 500, 1200.0, 512.0, 4)
-
-
-def test_another_generation_at_the_end_leaves_the_window_without_one() -> None:
-    assert window(after=replace(AFTER, generation=5)).generation is None
+    assert (w.seconds, w.steps, w.goodput, w.context) == (15.0, 500, 1200.0, 512.0)
 
 
 @pytest.mark.parametrize(

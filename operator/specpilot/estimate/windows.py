@@ -51,8 +51,6 @@ class Window:
     accepted: tuple[float, ...] = ()
     context: float | None = None  # mean tokens of context per request in clean steps
     generated: float | None = None  # tokens
-    explored_steps: float = 0.0
-    generation: int | None = None  # of the schedule, where it was the same at both ends
     from_latency: bool = False
 
     @property
@@ -94,8 +92,6 @@ def between(before: Counters, after: Counters, *, longest: float = LONGEST_WINDO
         accepted=accepted,
         context=_context(before, after, cells),
         generated=_delta(before.generated, after.generated),
-        explored_steps=_delta(before.explored_steps, after.explored_steps) or 0.0,
-        generation=after.generation if after.generation == before.generation else None,
     )
     if cells:
         return window
