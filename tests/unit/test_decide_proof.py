@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpilot.decide.proof import Answer, Proof, borne_out, extent, favour, weigh
+from specpilot.decide.proof import refuted as refuted_by
 from specpilot.estimate import constants as c
 from specpilot.estimate.counters import TrialCount
 from specpilot_engine.protocol import Pairs
@@ -181,6 +182,29 @@ def test_a_belief_and_a_measurement_that_agree_bear_a_change_out_together(
     proof = told(measured, 0.08, 400, running)
     assert proof.answer is (Answer.GO_ON if running else Answer.INCONCLUSIVE)
     assert borne_out(proof, gain, deviation) is kept
+
+
+@pytest.mark.parametrize(
+    ("believed", "measured", "refuted"),
+    [
+        ((-0.04, 0.02), Pairs(20, 0.0, 0.2), True),  # 0% ± 2.3%: together −2.3% ± 1.5%, and 3% are needed
+        ((-0.04, 0.02), Pairs(20, 0.8, 0.24), False),  # 4% ± 2.3%: they contradict each other
+        ((0.04, 0.02), Pairs(20, 0.0, 0.2), False),
+        ((-0.04, 0.02), Pairs(c.TRIAL_ENOUGH - 1, 0.0, 0.2), False),  # hardly measured
+        ((0.0, 0.03), Pairs(20, 0.0, 0.2), False),  # 0% ± 1.8% may be 3%
+    ],
+)
+def test_what_both_say_is_too_little_is_not_tried_to_the_end(believed, measured, refuted) -> None:
+    proof = weigh([TrialCount(7, measured, True)])
+    assert proof.answer is Answer.GO_ON
+    assert refuted_by(proof, *believed, 0.03) is refuted
+
+
+@given(st.floats(-0.2, 0.2), st.floats(0.001, 0.1), st.floats(-0.2, 0.2), st.floats(0.001, 0.1))
+def test_nothing_is_borne_out_and_refuted_at_once(gain, deviation, mean, spread) -> None:
+    pairs = Pairs(20, 20 * mean, 20 * (mean**2 + spread**2))
+    proof = Proof(Answer.GO_ON, pairs)
+    assert not (borne_out(proof, gain, deviation) and refuted_by(proof, gain, deviation, 0.0))
 
 
 def test_what_is_clearly_worse_is_borne_out_by_no_belief() -> None:

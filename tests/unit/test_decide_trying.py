@@ -201,6 +201,47 @@ def test_a_load_that_moved_need_not_wait_for_the_trial() -> None:
     assert Schedule(0, decision.steps).tokens_at(256) < 5
 
 
+@pytest.mark.parametrize(
+    ("survival", "measured", "refuted"),
+    [
+        ((0.9, 0.64, 0.25, 0.02, 0.005, 0.005), Pairs(20, 0.2, 0.5), True),  # 1% ± 3.5% measured
+        (
+            (0.9, 0.8, 0.6, 0.05, 0.02, 0.01),
+            Pairs(20, 1.2, 0.6),
+            False,
+        ),  # 6% ± 3.7% measured: they contradict
+        ((0.9, 0.8, 0.75, 0.6, 0.55, 0.5), Pairs(20, 0.2, 0.5), False),  # believed to be better still
+    ],
+)
+def test_a_change_that_turns_out_to_be_a_mistake_is_undone_and_another_tried_at_once(
+    survival: tuple[float, ...], measured: Pairs, refuted: bool
+) -> None:
+    """Slots that nobody had seen turn out bad: depth 6 gives about what depth 1 gives, which no measurement tells soon,
+    and depth 3 far more than either."""
+    old = (Step(256, 1),)
+    settings = replace(on_trial(Pairs())[0], in_force=Schedule(9, (Step(256, 6),), trial=Trial(old, 8, 600)))
+    cells = {(k, 16): Cell(200, 200 * FIGURE_3.seconds(k, 16), 3200, 6400) for k in (1, 6)}
+    drafted = (6400.0,) + (3200.0,) * 5
+    accepted = tuple(d * s for d, s in zip(drafted, survival, strict=True))
+    memory, counts = Memory(), [TrialCount(9, measured, True)]
+    for tick in range(1, 5):
+        seen = Window("pod-1", 15.0 * tick - 15, 15.0 * tick, cells, drafted, accepted)
+        memory, decision = tune(memory, [seen], FIGURE_3.profile(), settings, 1e6 + 15 * tick, counts)
+        if decision.change:
+            break
+    if not refuted:
+        assert decision.steps == settings.in_force.steps
+        return
+    assert (decision.reason, decision.steps, decision.settled) == (Reason.CHANGE_UNDONE, old, True)
+    assert "with what is known of the two besides too little, so undone" in decision.message
+    settings = replace(settings, in_force=Schedule(10, old))
+    seen = Window("pod-1", 15.0 * tick, 15.0 * tick + 15, cells, drafted, accepted)
+    memory, decision = tune(memory, [seen], FIGURE_3.profile(), settings, 1e6 + 15 * tick + 15)
+    assert decision.trial is not None
+    assert decision.trial.against == old
+    assert Schedule(0, decision.steps).tokens_at(16) == 3
+
+
 @pytest.mark.parametrize("counts", [[], [TrialCount(9, Pairs(2, 0.1, 0.01), False)]])
 def test_what_cannot_be_measured_is_kept_as_estimated(counts: list[TrialCount]) -> None:
     settings = replace(on_trial(Pairs())[0], minimum_gain=9.0)

@@ -116,6 +116,22 @@ def test_few_requests_of_a_slow_engine_show_a_shift_within_three_windows(request
     assert believe(memory, 3).survival[:2] == pytest.approx((0.3, 0.03), abs=0.12)
 
 
+@pytest.mark.parametrize("listed", [1, 4])
+@pytest.mark.parametrize("rejected", [300.0, 3000.0, 300_000.0])
+def test_deeper_slots_come_back_as_they_were_after_traffic_that_accepts_nothing(
+    rejected: float, listed: int
+) -> None:
+    """Requests that sample, say, of which only the first slot is ever explored: however sure that one is by then,
+    nothing was learnt of how much surer the others are."""
+    before = after(*[window((10000.0,) * 4)] * 10)
+    others = (0.0,) * (listed - 1)
+    hopeless = after(*[window((rejected / 10, *others), (0.0, *others))] * 10, memory=before)
+    assert believe(hopeless, 4).survival[0] < 0.01
+    back, shift = learn(hopeless, [window((400.0, *others), TRUTH[:listed], requests=64)])
+    assert shift is not None
+    assert believe(back, 4).acceptance == pytest.approx(believe(before, 4).acceptance, abs=0.12)
+
+
 def test_a_small_drift_is_followed_without_an_alarm() -> None:
     memory, alarms = SurvivalMemory(), 0
     for i in range(80):

@@ -85,9 +85,27 @@ def borne_out(proof: Proof, gain: float, deviation: float) -> bool:
         return False
     if gain - measured > c.PROOF_Z * math.hypot(deviation, error):
         return False
-    belief, measurement = max(deviation, 1e-6) ** -2, error**-2
-    z = (gain * belief + measured * measurement) / math.sqrt(belief + measurement)
+    z = _together(gain, deviation, measured, error)
     return z > (c.PROOF_Z if proof.answer is Answer.INCONCLUSIVE else c.PROOF_Z_EARLY)
+
+
+def refuted(proof: Proof, gain: float, deviation: float, needed: float) -> bool:
+    """Whether the two leave little doubt that the new schedule is not better by `needed` (log), and each says so.
+
+    The estimates have seen both schedules by then: what was believed before may turn out to have been a mistake
+    about slots or step times that nobody had seen, and no measurement tells two schedules apart soon that give about as
+    much.
+    """
+    pairs = proof.pairs
+    if pairs.count < c.TRIAL_ENOUGH or max(gain, pairs.mean) >= needed:
+        return False
+    return _together(gain - needed, deviation, pairs.mean - needed, max(pairs.error, 1e-6)) < -c.PROOF_Z
+
+
+def _together(gain: float, deviation: float, measured: float, error: float) -> float:
+    """Two values, each weighed by its variance, in deviations of their mean."""
+    belief, measurement = max(deviation, 1e-6) ** -2, error**-2
+    return (gain * belief + measured * measurement) / math.sqrt(belief + measurement)
 
 
 def favour(gain: float, deviation: float) -> float:

@@ -14,7 +14,7 @@ from specpilot.decide import exploration, undone
 from specpilot.decide.decision import Decision
 from specpilot.decide.goodput import Landscape
 from specpilot.decide.memory import Memory, Tried
-from specpilot.decide.proof import Answer, borne_out, extent, favour, weigh
+from specpilot.decide.proof import Answer, borne_out, extent, favour, refuted, weigh
 from specpilot.decide.schedule import depth_indices
 from specpilot.decide.settings import Settings
 from specpilot.decide.verdict import can_be_tried, depths_named
@@ -112,7 +112,8 @@ def follow(
         text = f"{what}: {message}"
         return Decision(True, steps, x, reason, text, predicted, moved, settled=True)
 
-    if proof.answer is Answer.KEEP or borne_out(proof, *_believed(land, old, new, weights)):
+    believed = _believed(land, old, new, weights)
+    if proof.answer is Answer.KEEP or borne_out(proof, *believed):
         together = "" if proof.answer is Answer.KEEP else ", enough with what is known of the two besides"
         kept = settled(Reason.GAIN_CONFIRMED, f"{proof.measured}{together}", new)
         return Progress(memory, replace(kept, measured=proof.measured))
@@ -120,11 +121,14 @@ def follow(
     # A replica without traffic goes on for ever, one that hardly has any for hours.
     stalled = tried.waited > max(c.TRIAL_STALLED, 4 * settings.interval) or tried.lasted > c.TRIAL_LONGEST
     spent = proof.answer is Answer.INCONCLUSIVE or (stalled and proof.pairs.count >= c.TRIAL_ENOUGH)
-    if proof.answer is Answer.UNDO or (spent and not away):
+    wrong = not away and refuted(proof, *believed, settings.needed)
+    if proof.answer is Answer.UNDO or wrong or (spent and not away):
         memory = undone.remember(memory, land, old, new, weights, now)
         reason, why = Reason.GAIN_INCONCLUSIVE, "not told from none, so undone"
         if proof.answer is Answer.UNDO:
             reason, why = Reason.CHANGE_UNDONE, "undone"
+        elif wrong:
+            reason, why = Reason.CHANGE_UNDONE, "with what is known of the two besides too little, so undone"
         back = settled(reason, f"{proof.measured}, {why}", old)
         return Progress(memory, replace(back, measured=proof.measured))
     if away or stalled or proof.answer is Answer.UNMEASURED:

@@ -70,7 +70,7 @@ def judge(
         return Verdict(False, Reason.BELOW_MINIMUM_GAIN, text, gain)
     waited = now - memory.changed_at
     certain = gain - c.SURE_Z * noise >= max(needed, c.SURE_GAIN)
-    if waited < settings.dwell and not recent and not certain:
+    if waited < settings.dwell and not (recent or certain or _came_back(memory, settings)):
         text = f"{what} would give {numbers}; {settings.dwell - waited:.0f} s of dwell are left"
         return Verdict(False, Reason.DWELLING, text, gain)
     return Verdict(True, _why(memory, recent), f"{what}: {numbers}", gain)
@@ -115,6 +115,12 @@ def _returns(
     left = depth_indices(memory.left, settings.depths, settings.max_batch)
     moved = weights * (new != old)
     return bool((moved * (new == left)).sum() > 0.5 * moved.sum())
+
+
+def _came_back(memory: Memory, settings: Settings) -> bool:
+    """Whether the last change only took back one that was tried: it settled nothing that should be let rest, and what
+    was undone is barred."""
+    return any(abs(u.at - memory.changed_at) <= 2 * settings.interval for u in memory.undone)
 
 
 def depths_named(land: Landscape, indices: Indices, weights: Floats) -> str:

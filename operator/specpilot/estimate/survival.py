@@ -26,6 +26,8 @@ from specpilot.estimate.windows import Window
 Floats = NDArray[np.float64]
 Counts = tuple[tuple[float, ...], tuple[float, ...]]  # drafted and accepted by position
 FIRST_DISPERSION = Dispersion(1.0)
+# Acceptance is never surer than the one, and says no more of other slots beyond the other.
+_LEAST, _SURE = 1e-4, 5e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +86,18 @@ def believe(memory: SurvivalMemory, depth: int) -> Survival:
     """The belief about `depth` slots."""
     q, var, seen = np.empty(depth), np.empty(depth), np.empty(depth)
     s, variance_s = 1.0, 0.0
+    moves: list[float] = []
     for j in range(depth):
         drafted = _at(memory.drafted, j) / memory.dispersion.value
         accepted = _at(memory.accepted, j) / memory.dispersion.value
-        # A slot nothing is known of behaves like the one before it.
+        # A slot nothing is known of behaves like the one before it; one of which something was known before the last
+        # shift has moved since as those have that were seen since.
         guess = _at(memory.prior, j, q[j - 1] if j else c.PRIOR_ACCEPTANCE)
+        if j < len(memory.prior) and moves:
+            guess = _moved(guess, float(np.mean(moves)))
         weight = _at(memory.weight, j, c.PRIOR_DRAFTS)
         trials = drafted * s + weight
-        q[j] = min(max((accepted + weight * guess) / trials, 1e-4), 1 - 1e-4)
+        q[j] = min(max((accepted + weight * guess) / trials, _LEAST), 1 - _LEAST)
         total = drafted + weight / max(s, 0.05)
         now = s * q[j]
         # Var(s_j) is binomial over the drafts that had slot j; what s_{j-1} explains of it is taken out.
@@ -99,6 +105,8 @@ def believe(memory: SurvivalMemory, depth: int) -> Survival:
         var[j] = max(own, now * (1 - q[j]) / total / s**2)
         variance_s = s**2 * var[j] + q[j] ** 2 * variance_s
         s, seen[j] = now, drafted
+        if j < len(memory.prior) and drafted >= c.LEAST_DRAFTS:
+            moves.append(_move(memory.prior[j], q[j]))
     return Survival(np.asarray(np.cumprod(q)), q, var, seen)
 
 
@@ -215,14 +223,16 @@ def _carry(memory: SurvivalMemory, before: Counts, late: Counts) -> SurvivalMemo
 
     Traffic that is easier to draft is so at every slot, by about as much on the logit scale.
     """
-    depth = max(len(before[0]), len(late[0]))
+    depth = max(len(before[0]), len(late[0]), len(memory.prior))
     old = believe(replace(memory, drafted=before[0], accepted=before[1]), depth)
     fresh = replace(memory, drafted=late[0], accepted=late[1], prior=(), weight=(), recent=())
     new = believe(fresh, depth)
     seen = [new.evidence[j] >= c.LEAST_DRAFTS for j in range(depth)]
-    moves = [_logit(new.acceptance[j]) - _logit(old.acceptance[j]) for j in range(depth) if seen[j]]
+    moves = [_move(old.acceptance[j], new.acceptance[j]) for j in range(depth) if seen[j]]
     move = float(np.mean(moves)) if moves else 0.0
-    prior = tuple(float(1 / (1 + math.exp(-_logit(q) - move))) for q in old.acceptance)
+    prior = tuple(
+        float(new.acceptance[j]) if seen[j] else _moved(old.acceptance[j], move) for j in range(depth)
+    )
     carried = [float(min(c.CARRY_DRAFTS, e + c.PRIOR_DRAFTS)) for e in old.evidence]
     # What the window shows of a slot speaks for itself.
     weight = tuple(c.PRIOR_DRAFTS if now else w for now, w in zip(seen, carried, strict=True))
@@ -231,3 +241,15 @@ def _carry(memory: SurvivalMemory, before: Counts, late: Counts) -> SurvivalMemo
 
 def _logit(q: float) -> float:
     return math.log(q / (1 - q))
+
+
+def _move(old: float, new: float) -> float:
+    """How far acceptance moved, on the logit scale, as far as that says something of other slots: none of a hundred
+    accepted and none of a million are the same to them."""
+    a, b = (_logit(min(max(q, _SURE), 1 - _SURE)) for q in (old, new))
+    return b - a
+
+
+def _moved(q: float, move: float) -> float:
+    """q moved by so much on the logit scale, within the bounds of what is believed."""
+    return min(max(1 / (1 + math.exp(-_logit(q) - move)), _LEAST), 1 - _LEAST)
