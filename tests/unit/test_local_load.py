@@ -12,7 +12,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
+from tests.setup.answering import answering
 
 from specpilot.local.load import Load, hold
 from specpilot_engine.protocol import ENV_SIM
@@ -93,8 +95,30 @@ async def test_tokens_are_counted(urls):
     stop.set()
     await task
     assert load.errors == 0
-    # All but each client's first, which is cut short, have eight tokens.
+    # All but each client's first, which is under way already, have eight tokens.
     assert (load.requests - 4) * 8 < load.tokens <= load.requests * 8
+
+
+async def test_clients_begin_at_all_stages_of_an_answer_and_go_on_with_whole_ones():
+    asked: list[tuple[int, int]] = []
+
+    async def complete(request: web.Request) -> web.Response:
+        body = await request.json()
+        asked.append((len(body["prompt"]), body["max_tokens"]))
+        if len(asked) >= 120:
+            stop.set()
+        await asyncio.sleep(0.05)
+        return web.json_response({"usage": {"completion_tokens": body["max_tokens"]}})
+
+    app, stop = web.Application(), asyncio.Event()
+    app.router.add_post("/v1/completions", complete)
+    async with answering(app) as url, asyncio.timeout(60):
+        await hold(Load([url], clients=40, prompt_tokens=16, max_tokens=100, seed=1), stop)
+    first, later = asked[:40], asked[40:]
+    assert {prompt + answer for prompt, answer in first} == {116}
+    stages = sorted(answer for _, answer in first)
+    assert max(b - a for a, b in zip([0, *stages], [*stages, 100], strict=True)) <= 5
+    assert set(later) == {(16, 100)}
 
 
 async def test_a_server_that_is_gone_is_an_error_counted_and_the_others_take_over(urls):

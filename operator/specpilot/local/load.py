@@ -12,6 +12,7 @@ import httpx
 
 POLL_SECONDS = 0.05  # how soon a changed number of clients is noticed
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between attempts that fail
+GOLDEN = (5**0.5 - 1) / 2  # its multiples fill an interval more evenly than any other number's
 _SHOWN = 200  # characters of an error
 PATIENCE = 4  # failures in a row after which a client tries the other servers too
 
@@ -71,8 +72,10 @@ async def hold(load: Load, stop: asyncio.Event) -> None:
 
 async def _client(http: httpx.AsyncClient, load: Load, index: int, chance: random.Random) -> None:
     """One request after the other, for ever."""
-    # The first is cut at random: clients that start together must not prefill together ever after.
-    tokens, failures = chance.randint(1, load.max_tokens), 0
+    # The first is under way already, with part of its answer in its prompt: clients that start together must not
+    # prefill together ever after, and contexts are as long from the first moment on as they will be. Any number of
+    # clients is at stages that lie evenly.
+    tokens, failures = 1 + int(load.max_tokens * ((index + 1) * GOLDEN % 1)), 0
     while True:
         # One that stays away loses its clients to the others, for a request each: not sooner, since a
         # server that is a moment late would then have too few for as long as those requests run.
@@ -87,9 +90,10 @@ async def _client(http: httpx.AsyncClient, load: Load, index: int, chance: rando
 
 
 async def _request(http: httpx.AsyncClient, load: Load, url: str, tokens: int, chance: random.Random) -> bool:
+    prompt = load.prompt_tokens + max(load.max_tokens - tokens, 0)
     body = {
         # Token ids: they need no tokenizer, and random ones no prefix cache can answer.
-        "prompt": [chance.randrange(10, 1000) for _ in range(load.prompt_tokens)],
+        "prompt": [chance.randrange(10, 1000) for _ in range(prompt)],
         "max_tokens": tokens,
         "ignore_eos": True,
         "temperature": load.temperature,
