@@ -141,6 +141,8 @@ class LiveHooks:
 
     def after_schedule(self, output: Any, now: float) -> None:
         """Note the step that `output` (a SchedulerOutput) will be; `now` is when scheduling began."""
+        if self._trimmer is not None:
+            self._trimmer.after_schedule(output.num_scheduled_tokens)
         if not output.total_num_scheduled_tokens:
             return
         cached = output.scheduled_cached_reqs
@@ -158,8 +160,6 @@ class LiveHooks:
             whole=self._whole,
         )
         self._asked = step.asked
-        if self._trimmer is not None:
-            self._trimmer.after_schedule(output.num_scheduled_tokens)
         self._clock.scheduled(step, output.total_num_scheduled_tokens, output.scheduled_spec_decode_tokens)
         self._flying.append((output, step, self._slice))
 
@@ -171,6 +171,9 @@ class LiveHooks:
             return
         requests, index = self._scheduler.requests, results.req_id_to_index
         invalid = output.num_invalid_spec_tokens
+        # Of this step, not of the latest scheduled: that may be another one, still to come.
+        step = next((step for flying, step, _ in self._flying if flying is output), None)
+        whole = step is not None and step.whole
         drafted, accepted = self._recorder.draft_lengths, self._recorder.accepted_lengths
         learnt: list[tuple[str, int, int]] = []
         for request_id, draft in drafts.items():
@@ -184,11 +187,11 @@ class LiveHooks:
             if invalid:
                 length -= invalid.get(request_id, 0)
             learnt.append((request_id, length, tokens - 1))
-            if self._whole:
+            if whole:
                 drafted[length] += 1
                 accepted[tokens - 1] += 1
         if self._trimmer is not None:
-            self._trimmer.landed(learnt, self._whole)
+            self._trimmer.landed(learnt, whole)
 
     def after_update(self, output: Any, results: dict[int, Any], now: float) -> None:
         """Time the step; `results` are the EngineCoreOutputs by client, `now` when they came."""

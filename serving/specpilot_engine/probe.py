@@ -108,22 +108,39 @@ def tuning_problem(scheduler: Any, vllm_config: Any) -> str:
 def cutting_problem(base: type, vllm_config: Any) -> str:
     """Why drafts must be verified whole, as long as they were drafted; "" when they may be cut.
 
-    Requests of unequal length leave full CUDA graphs, and with several steps in flight a draft is not
-    known yet when it is scheduled. `base` is vLLM's own scheduler class.
+    `base` is vLLM's own scheduler class. Requests of unequal length leave full CUDA graphs. Chained MTP modules
+    compute anew, of what earlier drafts left in their KV cache, as much as drafts were rejected: what was
+    cut would stay.
     """
     from vllm.v1.request import Request
 
-    if vllm_config.scheduler_config.async_scheduling:
-        return "vLLM schedules asynchronously"
+    speculation = vllm_config.speculative_config
     if vllm_config.parallel_config.pipeline_parallel_size > 1:
         return "the engine has several pipeline stages"
     if vllm_config.compilation_config.cudagraph_mode.has_full_cudagraphs():
         return "the engine uses full CUDA graphs"
     if verifies_adaptively(vllm_config):
         return "vLLM verifies adaptively itself"
+    if getattr(speculation, "use_multi_module_mtp", bool)():
+        return "the drafter chains MTP modules, which count on whole drafts"
     for function in (Request.__init__, base.schedule):  # type: ignore[attr-defined]
         if "spec_token_ids" not in _names_in(function):
             return "vLLM keeps drafts elsewhere than in its requests"
+    if not vllm_config.scheduler_config.async_scheduling:
+        return ""
+    if speculation.method == "ngram_gpu":
+        return "vLLM itself leaves out n-gram drafts that found nothing"
+    return _placeholder_problem(base)
+
+
+def _placeholder_problem(base: type) -> str:
+    """Why an asynchronous scheduler's placeholders for drafts cannot be cut; "" when they can.
+
+    It must make new ones after each step, and expect as many tokens of a request as that was scheduled.
+    """
+    names = _names_in(getattr(base, "_update_after_schedule", None))
+    if not {"spec_token_ids", "scheduled_spec_decode_tokens", "num_output_placeholders"} <= set(names):
+        return "vLLM schedules asynchronously in an unknown way"
     return ""
 
 

@@ -1,7 +1,7 @@
 """Applies the row budget to a scheduler: shortens drafts before a step, where that pays.
 
-The drafts are there already, as long as the schedule's depth; what is decided is how many of them the
-target model verifies. Two states:
+The drafts are there already, or placeholders of theirs where vLLM schedules asynchronously, as long as the
+schedule's depth; what is decided is how many of them the target model verifies. Two states:
 
 - *whole*: every draft is verified, as vLLM would. Now and then a few steps are cut, to learn what
   fewer rows cost; once that promises START more goodput, the state changes.
