@@ -28,8 +28,13 @@ def drive_live(code: Warm, pipelined: bool) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module", params=[vllm.VERSION, vllm.NEWEST])
-def reports(request: pytest.FixtureRequest, code: Callable[[str], Warm]) -> dict[str, Any]:
-    return drive_live(code(request.param), pipelined=False)
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["sync", "async"])
+def reports(request: pytest.FixtureRequest, code: Callable[[str], Warm], version: str) -> dict[str, Any]:
+    return drive_live(code(version), pipelined=request.param)
 
 
 def goodput(part: dict[str, Any]) -> float:
@@ -115,13 +120,3 @@ def test_rows_are_accounted_for(reports):
     assert verified + trimmed == pytest.approx(drafted, abs=4 * DEPTH)
     assert series(report, protocol.M_BUDGET) == (1.0, "")
     assert series(report, protocol.M_PROBES)[0] >= 10
-
-
-@pytest.mark.parametrize("version", [vllm.VERSION, vllm.NEWEST])
-def test_an_asynchronous_engine_verifies_all_and_says_why(code, version):
-    reports = drive_live(code(version), pipelined=True)
-    for name, report in reports.items():
-        assert series(report, protocol.M_BUDGET) == (0.0, "vLLM schedules asynchronously")
-        drafts = [lengths for part in report["parts"] for lengths in part["drafts"]]
-        assert {len(set(lengths)) for lengths in drafts[5:-20] if lengths} <= {1, 2}, name
-    assert reports["hopeless"]["parts"][2]["rows"] == [4 * (1 + DEPTH)] * 900
