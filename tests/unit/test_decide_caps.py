@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.caps_world import World
+from tests.unit.caps_world import DEPTHS, World
 
 from specpilot.decide.caps import in_words, steps_of
 from specpilot.decide.caps_memory import BarredCap, CapMemory
@@ -110,6 +110,33 @@ def test_without_leave_or_means_nothing_is_tried(how: dict[str, dict[str, object
     assert world.cap(256) == 7
 
 
+@given(st.integers(1, 4096), st.integers(1, 4096), st.integers(0, 2**32 - 1))
+def test_whatever_runs_the_two_on_trial_differ_there(batch: int, most: int, seed: int) -> None:
+    ends = sorted({1 << (seed >> i & 15) for i in range(0, 24, 4)})
+    caps = Caps(tuple(Step(end, DEPTHS[(seed + end.bit_length()) % 4]) for end in ends))
+    world = World(flat)
+    world.settings = replace(
+        world.settings, max_batch=most, in_force=Schedule(1, (Step(most, 1),), caps=caps)
+    )
+    while not world.turns:
+        world.tick(batch)
+    on_trial = world.settings.in_force.caps
+    assert on_trial is not None
+    assert on_trial.trial is not None
+    assert Schedule(0, on_trial.steps).tokens_at(batch) != world.cap(batch)
+    assert len(on_trial.steps) <= 6
+
+
+def test_the_last_bucket_has_all_larger_batches_too() -> None:
+    world = World(lambda cap, _: 0.1 * (cap == 3))
+    world.settings = replace(world.settings, max_batch=2048)
+    world.run(2 * HOUR, 1500)
+    assert (world.cap(512), world.cap(513), world.cap(1500), world.cap(2048)) == (7, 3, 3, 3)
+    assert world.turns[0][1].decision.message.startswith(
+        "at most 3 drafts instead of 7 at 513 requests and more:"
+    )
+
+
 def test_without_traffic_nothing_is_tried() -> None:
     assert World(figure).run(HOUR, 256).run(60, 256).run(6 * HOUR, 0).tried[-1][0] <= 1e6 + HOUR + 60
     assert World(figure).run(12 * HOUR, 0).turns == []
@@ -174,9 +201,8 @@ def test_in_words() -> None:
 
 
 numbers = st.floats(0, 1e9, allow_nan=False)
-barred = st.builds(
-    BarredCap, st.integers(1, 1024), st.integers(0, 32), st.integers(0, 32), st.none() | numbers, numbers, numbers
-)  # fmt: skip
+depths, requests = st.integers(0, 32), st.floats(1, 1e9)
+barred = st.builds(BarredCap, st.integers(1, 1024), depths, depths, st.none() | numbers, requests, numbers)
 
 
 @given(
@@ -191,6 +217,18 @@ def test_memory_is_read_back_as_written(
     assert CapMemory.from_json(memory.to_json()) == memory
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"version": 2}', '{"version": 1, "of": "x"}'])
+def of_no_requests() -> str:
+    memory = CapMemory("spec/arm", barred=(BarredCap(64, 7, 3, 0.5, 0.0, 9.0),))
+    return memory.to_json()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "{}", '{"version": 2}', '{"version": 1, "of": "x"}'),
+        pytest.param("[" * 100_000, id="deep"),
+        pytest.param(of_no_requests(), id="of no requests"),
+    ],
+)
 def test_a_memory_that_cannot_be_read_is_empty(text: str) -> None:
     assert CapMemory.from_json(text) == CapMemory()

@@ -27,7 +27,7 @@ from specpilot.estimate import constants as c
 from specpilot.estimate.counters import TrialCount
 from specpilot.estimate.load import LoadMemory
 from specpilot.estimate.windows import Window
-from specpilot_engine.protocol import Caps, Schedule, Step, Trial
+from specpilot_engine.protocol import BUCKETS, Caps, Schedule, Step, Trial
 
 Depths = NDArray[np.intp]  # at each batch 1..n
 Hint = Callable[[int, int], float]  # (depth, batch) → log goodput that the tuner would expect of whole drafts
@@ -193,7 +193,7 @@ def _propose(
         options.sort(key=lambda new: -hint(new, round(batch)))
     wanted = at.copy()
     for new in options:
-        wanted[edge // 2 : edge] = new
+        wanted[_bucket(edge)] = new
         steps = _merged(wanted, known, edge)
         if not np.array_equal(depths_of(steps, len(at)), at):
             seconds = sum(cell.seconds for cell in there) / sum(cell.steps for cell in there)
@@ -223,8 +223,13 @@ def _merged(wanted: Depths, known: Sequence[int], edge: int) -> tuple[Step, ...]
     distance = np.arange(len(known))[:, None] - rank[None, :]
     loss = np.where(distance > 0, k.MERGE_DEEPER * distance, -k.MERGE_SHALLOWER * distance)
     runs = np.zeros(len(wanted), bool)
-    runs[edge // 2 : edge] = True
+    runs[_bucket(edge)] = True
     return shorten(-loss, known, 1 / np.arange(1, len(wanted) + 1), (), runs)
+
+
+def _bucket(edge: int) -> slice:
+    """Places of a bucket's batches; the last has all that are larger, too."""
+    return slice(edge // 2, edge if edge < BUCKETS[-1] else None)
 
 
 def _lifted(memory: CapMemory, edge: int, batch: float, windows: Sequence[Window], now: float) -> CapMemory:

@@ -81,7 +81,8 @@ def name(new: int, old: int, edge: int) -> str:
     """One change of cap, for people."""
     few = "1 request" if edge == 1 else f"{edge} requests"
     least = f"{edge // 2 + 1} to " if edge > 2 else ""
-    return f"at most {new} drafts instead of {old} at {least}{few}"
+    where = f"{least}{few}" if edge < BUCKETS[-1] else f"{edge // 2 + 1} requests and more"
+    return f"at most {new} drafts instead of {old} at {where}"
 
 
 def length_at(windows: Sequence[Window], edge: int, depth: int) -> float | None:
