@@ -246,7 +246,13 @@ def test_memory_survives_its_json(memory: ArmMemory) -> None:
     assert back.to_json() == memory.to_json()
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 2}', '{"version": 1, "inForce": "x"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{}", "[]", '{"version": 2}', '{"version": 1, "inForce": "x"}'),
+        pytest.param("[" * 100_000, id="deep"),
+    ],
+)
 def test_a_memory_that_cannot_be_read_is_an_empty_one(text: str) -> None:
     assert ArmMemory.from_json(text) == ArmMemory()
 

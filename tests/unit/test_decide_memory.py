@@ -69,6 +69,7 @@ def test_fresh_evidence_is_not_persisted(memory: Memory) -> None:
         "{",
         '"x"',
         "1e999",
+        pytest.param("[" * 100_000, id="deep"),
     ],
 )
 def test_an_unreadable_memory_starts_afresh_and_says_so(text: str) -> None:

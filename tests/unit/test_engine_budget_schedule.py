@@ -61,3 +61,8 @@ def test_a_price_that_is_none_is_refused_by_name():
     document["optional"] = {**parts, "hash": digest(parts)}
     with pytest.raises(ScheduleError, match=r"budget\.price must be a number from 0 to 1, not 2"):
         parse_schedule(canonical(document))
+
+
+def test_a_file_that_nests_without_end_is_refused() -> None:
+    with pytest.raises(ScheduleError, match="not JSON"):
+        parse_schedule("[" * 100_000)

@@ -115,7 +115,7 @@ class ArmMemory:
         try:
             doc = json.loads(text)
             return cls._read(doc) if doc["version"] == VERSION else cls()
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError):
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError):
             return cls()
 
     @classmethod

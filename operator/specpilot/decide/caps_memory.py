@@ -64,7 +64,7 @@ class CapMemory:
         try:
             doc = json.loads(text)
             return cls._read(doc) if doc["version"] == VERSION else cls()
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError):
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError):
             return cls()
 
     @classmethod
@@ -77,7 +77,12 @@ class CapMemory:
             Tried(int(trial[0]), _number(trial[1])) if trial else None,
             tuple(
                 BarredCap(
-                    int(edge), int(old), int(new), None if n is None else _number(n), _number(b), _number(at)
+                    int(edge),
+                    int(old),
+                    int(new),
+                    None if n is None else _number(n),
+                    _number(b, 1),
+                    _number(at),
                 )
                 for edge, old, new, n, b, at in doc["barred"]
             ),
@@ -85,8 +90,8 @@ class CapMemory:
         )
 
 
-def _number(value: Any) -> float:
+def _number(value: Any, least: float = -math.inf) -> float:
     number = float(value)
-    if not math.isfinite(number):
-        raise ValueError("not a number")
+    if not (math.isfinite(number) and number >= least):
+        raise ValueError(f"{value!r} cannot be one")
     return number

@@ -125,7 +125,15 @@ class Memory:
                 version = doc.get("version") if isinstance(doc, dict) else None
                 return cls(note=f"the tuner's memory has version {version}, not {VERSION}: it starts afresh")
             return cls._read(doc)
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as e:
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            IndexError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ) as e:
             return cls(note=f"the tuner's memory cannot be read ({e!r}): it starts afresh")
 
     @classmethod

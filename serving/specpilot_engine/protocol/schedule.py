@@ -183,7 +183,7 @@ def parse_schedule(text: str, max_tokens: int = MAX_TOKENS) -> Schedule:
     """
     try:
         doc = json.loads(text)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise ScheduleError(f"not JSON: {e}") from None
     if not isinstance(doc, dict):
         raise ScheduleError("not a JSON object")
