@@ -7,22 +7,24 @@ from typing import Any
 
 import pytest
 from tests.unit.arms_world import PROFILE
-from tests.unit.test_control_arms import sd
+from tests.unit.test_control_arms import pod, sd
 
 from specpilot.api.vocabulary import Reason
 from specpilot.control import arms, capping
 from specpilot.control.acknowledge import Acknowledged
 from specpilot.control.keep import recall
 from specpilot.control.live import Live
+from specpilot.control.profile_choice import Choice
 from specpilot.control.rollout import Rollout
 from specpilot.control.step import Evidence, Taken, settings, step
 from specpilot.decide import arms_worth
-from specpilot.decide.arm import Arm, Kind
-from specpilot.decide.arms_memory import ArmMemory
+from specpilot.decide.arm import NONE, SCHEDULE, Arm, Kind
+from specpilot.decide.arms_memory import ArmMemory, Seen
 from specpilot.decide.caps_memory import CapMemory
 from specpilot.estimate.counters import Cell, Counters, TrialCount
 from specpilot.estimate.windows import Window
 from specpilot.metrics.scrape import StateAnswer
+from specpilot.plan.inputs import Profiling
 from specpilot.plan.revision import spec_hash
 from specpilot_engine.protocol import Caps, Pairs, Schedule, Step, Trial
 
@@ -155,9 +157,48 @@ def test_an_arm_is_judged_by_what_runs_under_its_caps(caps: Caps | None, counted
     assert seen == {depth: float(depth == counted) for depth in (0, 3, 7)}
 
 
-def test_no_arm_is_left_while_a_cap_is_on_trial() -> None:
-    assert replace(SCHEDULED, caps=ON_TRIAL).alternates
-    assert not replace(SCHEDULED, caps=SETTLED).alternates
+OF_DEPTHS = replace(SCHEDULED, trial=Trial((Step(256, 1),), 8, 100))
+
+
+@pytest.mark.parametrize(
+    ("arm", "schedule", "expected"),
+    [
+        (ARM, replace(SCHEDULED, caps=ON_TRIAL), True),
+        (ARM, replace(SCHEDULED, caps=SETTLED), False),
+        (ARM, OF_DEPTHS, False),
+        (SCHEDULE, OF_DEPTHS, True),
+        (SCHEDULE, replace(SCHEDULED, caps=ON_TRIAL), False),
+        (Arm(Kind.STATIC, 3), replace(OF_DEPTHS, caps=ON_TRIAL), False),
+        (NONE, replace(OF_DEPTHS, caps=ON_TRIAL), False),
+    ],
+    ids=str,
+)
+def test_only_a_trial_of_the_arm_in_force_is_waited_for(arm: Arm, schedule: Schedule, expected: bool) -> None:
+    """A spec that changes in the middle of one puts another arm in force, and leaves the trial in the file."""
+    assert arms.alternates(arm, schedule) == expected
+    if arm == ARM:
+        found = capping.finding(sd("Always"), Live("u"), ARM, schedule, {POD: counters(30.0)})
+        assert found.reason == (Reason.VERIFYING if expected else Reason.HOLDING)
+
+
+@pytest.mark.parametrize("caps", [SETTLED, ON_TRIAL], ids=["settled", "on trial"])
+def test_a_cap_that_was_on_trial_keeps_no_other_arm_in_force(caps: Caps) -> None:
+    of = sd(mode="Apply", actuator="Restart")
+    live = Live("u", choice=Choice(Profiling(), None))
+    seen = {NONE: {64: Seen(1e4, 0.0, 100)}}
+    live.arms = ArmMemory(spec_hash(of), in_force=NONE, since=1.0, seen=seen, startup=60.0)
+    to = settings(of.spec, replace(SCHEDULED, caps=caps))
+    taken = ticks(Live("u"), SCHEDULED, 2)[-1]
+    _, turn = arms.look(
+        of,
+        live,
+        arms.Engines(NONE, DONE, None, [pod("2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z")]),
+        taken,
+        to,
+        1e6,
+    )
+    assert turn is not None
+    assert turn.reason == Reason.ARM_CHANGED  # what drafts are worth was not seen for days
 
 
 def test_what_is_remembered_of_caps_comes_back_with_the_tuners_memory() -> None:

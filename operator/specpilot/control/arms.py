@@ -121,7 +121,9 @@ def look(
         ready=rollout.ready,
         broken=broken(seen.pods, seen.deployment),
         # A plan that is refused already is refused for something else.
-        settled=not to.in_force.alternates and choice is not None and not (choice.active or live.refused),
+        settled=not alternates(arm, to.in_force)
+        and choice is not None
+        and not (choice.active or live.refused),
         still=rollout.paused or not rollout.wanted,
         refused=live.refused.trouble.message if live.refused else "",
     )
@@ -139,6 +141,12 @@ def drafted(arm: Arm, schedule: Schedule) -> Schedule:
     if arm.capped:
         return schedule.under_adaptive(arm.tokens)
     return Schedule(schedule.generation, (Step(schedule.steps[-1].up_to, arm.tokens),))
+
+
+def alternates(arm: Arm, schedule: Schedule) -> bool:
+    """Whether engines of an arm compare two depths. The file may hold the trial of another arm, begun before the spec
+    changed: that waits, for ever perhaps, and nothing may wait for it."""
+    return drafted(arm, schedule).trial is not None
 
 
 def spoken(arm: Arm, schedule: Schedule, acknowledged: Acknowledged) -> tuple[Schedule, Acknowledged]:

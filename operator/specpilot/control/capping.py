@@ -92,7 +92,7 @@ def finding(
     sd: SpeculativeDeployment, live: Live, arm: Arm, schedule: Schedule, counters: Mapping[Pod, Counters]
 ) -> Finding:
     """The word on Tuned: what engines of an adaptive arm do."""
-    if schedule.alternates:
+    if arms.alternates(arm, schedule):
         return Finding(Reason.VERIFYING, ALTERNATING)
     if not counters and live.arms_spoke and live.tuning is not None:
         return live.tuning  # nothing was heard

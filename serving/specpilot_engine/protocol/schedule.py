@@ -98,11 +98,6 @@ class Schedule:
                 return step.tokens
         return self.steps[-1].tokens
 
-    @property
-    def alternates(self) -> bool:
-        """Whether two depths are compared, under whatever arguments engines run."""
-        return self.trial is not None or (self.caps is not None and self.caps.trial is not None)
-
     def as_vllm(self) -> list[tuple[int, int, int]]:
         """`num_speculative_tokens_per_batch_size`: [[first, last, k], …]."""
         rows, first = [], 1
