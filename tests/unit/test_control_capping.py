@@ -9,14 +9,24 @@ import pytest
 from tests.unit.arms_world import PROFILE
 from tests.unit.test_control_arms import pod, sd
 
+from specpilot.api.status import (
+    ArmStatus,
+    DesiredSpeculation,
+    ScheduleStep,
+    SpeculationStatus,
+    SpeculativeDeploymentStatus,
+)
 from specpilot.api.vocabulary import Reason
 from specpilot.control import arms, capping
 from specpilot.control.acknowledge import Acknowledged
 from specpilot.control.keep import recall
-from specpilot.control.live import Live
+from specpilot.control.live import Live, Parsed
+from specpilot.control.measuring import Gathered
 from specpilot.control.profile_choice import Choice
+from specpilot.control.reconcile import Reconciler
 from specpilot.control.rollout import Rollout
 from specpilot.control.step import Evidence, Taken, settings, step
+from specpilot.control.store import Store
 from specpilot.decide import arms_worth
 from specpilot.decide.arm import NONE, SCHEDULE, Arm, Kind
 from specpilot.decide.arms_memory import ArmMemory, Seen
@@ -199,6 +209,27 @@ def test_a_cap_that_was_on_trial_keeps_no_other_arm_in_force(caps: Caps) -> None
     )
     assert turn is not None
     assert turn.reason == Reason.ARM_CHANGED  # what drafts are worth was not seen for days
+
+
+@pytest.mark.parametrize(
+    ("adaptive", "expected"), [(True, SETTLED), (False, None)], ids=["adaptive", "scheduled"]
+)
+def test_caps_outlive_their_config_map(adaptive: bool, expected: Caps | None) -> None:
+    steps = [ScheduleStep(up_to=step.up_to, tokens=step.tokens) for step in SETTLED.steps]
+    desired = DesiredSpeculation(generation=9, schedule=steps, adaptive=adaptive)
+    status = SpeculativeDeploymentStatus(
+        speculation=SpeculationStatus(desired=desired), arm=ArmStatus(in_force=str(ARM))
+    )
+    of = sd("Always").model_copy(update={"status": status})
+    body = {"metadata": {"uid": "u", "generation": 1}, "status": status.to_json()}
+    nothing: Any = None
+    reconciler = Reconciler(nothing, Store(), nothing, nothing, nothing, nothing)
+    live = Live("u", parsed=Parsed("1", of))
+    found, is_new = reconciler._schedule(
+        Gathered(("ns", "one"), body, of, live, {}, []), Choice(Profiling(), None)
+    )
+    assert (found.generation, found.caps, is_new) == (10, expected, True)
+    assert all(step.tokens in (0, 7) for step in found.steps)  # its depths wait, as at the start
 
 
 def test_what_is_remembered_of_caps_comes_back_with_the_tuners_memory() -> None:

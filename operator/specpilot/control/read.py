@@ -20,6 +20,7 @@ from specpilot.plan.problems import problems as rendering_problems
 from specpilot_engine.protocol import (
     SCHEDULE_KEY,
     Budget,
+    Caps,
     Exploration,
     Schedule,
     ScheduleError,
@@ -87,16 +88,30 @@ def wanted(status: SpeculativeDeploymentStatus, generation: int, budget: Budget)
     """The depths that were wanted last, as a new generation: what engines go by where somebody has deleted or
     broken their ConfigMap, or put an earlier one back. None where nothing was wanted yet, or of engines that
     go by no schedule."""
-    desired = status.speculation.desired if status.speculation else None
     if status.arm is not None and status.arm.in_force != str(SCHEDULE):
         return None
-    if desired is None or not desired.schedule:
-        return None
-    steps = tuple(Step(step.up_to, step.tokens) for step in desired.schedule)
+    return _readable(Schedule(generation, _desired(status), Exploration(), budget))
+
+
+def caps_wanted(status: SpeculativeDeploymentStatus) -> Caps | None:
+    """The caps that were wanted last of engines that verify adaptively; None of others."""
+    desired = status.speculation.desired if status.speculation else None
+    steps = _desired(status)
+    found = _readable(Schedule(1, steps, caps=Caps(steps))) if desired and desired.adaptive else None
+    return found.caps if found else None
+
+
+def _desired(status: SpeculativeDeploymentStatus) -> tuple[Step, ...]:
+    desired = status.speculation.desired if status.speculation else None
+    return tuple(Step(step.up_to, step.tokens) for step in desired.schedule or ()) if desired else ()
+
+
+def _readable(schedule: Schedule) -> Schedule | None:
+    """As an engine would read it; None where it would not: a status may be of another version, or by another hand."""
     try:
-        return parse_schedule(Schedule(generation, steps, Exploration(), budget).dump())
+        return parse_schedule(schedule.dump())
     except ScheduleError:
-        return None  # a status may be of another version, or by another hand
+        return None
 
 
 def fits(schedule: Schedule, depths: Sequence[int]) -> bool:

@@ -178,7 +178,8 @@ class Reconciler:
         if present is not None and read.fits(present, g.sd.spec.speculation.depths):
             cut = without_leave(present, to)
             return cut or present, lost or cut is not None
-        return first_schedule(choice.points, to, last + 1), True
+        first = first_schedule(choice.points, to, last + 1)
+        return replace(first, caps=read.caps_wanted(g.sd.status) if lost else None), True
 
     async def _apply(self, g: Gathered, choice: Choice, schedule: Schedule) -> Trouble | None:
         """What kept the plan from being applied, if anything did. Raises ClusterError for what may pass."""
