@@ -146,6 +146,29 @@ def test_who_has_watched_an_engine_from_its_start_misses_no_step(looks) -> None:
         known = remember(known, now)
 
 
+@given(STEPS, st.lists(STEPS, max_size=9))
+def test_steps_that_were_displaced_between_two_looks_never_add_up_to_more_than_were_taken(
+    past, looks
+) -> None:
+    recorder = Recorder(7)
+    known = remember(None, reading(recorder, past))
+    for steps in looks:
+        now = reading(recorder, steps)
+        found = between(known, now)
+        cells = found.cells if isinstance(found, Window) else {}
+        truth = Counter((tokens, bucket(batch)) for tokens, batch in steps)
+        assert sum(cell.steps for cell in cells.values()) <= len(steps)
+        assert all(cells[key].steps == truth[key] for key in cells.keys() & known.cells.keys())
+        known = remember(known, now)
+
+
+def test_what_was_displaced_between_two_looks_teaches_nothing_where_it_comes_back_for_a_moment() -> None:
+    recorder, loads = Recorder(7), [(0, 2**n) for n in range(exported_cells(7))]
+    known = remember(None, reading(recorder, [(3, 16)] * 50))
+    known = remember(known, reading(recorder, [(3, 16)] * 500 + loads))
+    assert set(window(known, reading(recorder, [(3, 16)] * 9 + [(0, 1)])).cells) == {(0, 1)}
+
+
 def test_a_cell_that_comes_back_goes_on_from_what_was_last_seen_of_it() -> None:
     recorder = Recorder(7)
     known = remember(None, reading(recorder, [(3, 16)] * 50))

@@ -74,7 +74,8 @@ def between(before: Counters, after: Counters, *, longest: float = LONGEST_WINDO
 
     Engines list their most recently used cells only. Where `before` does not list one, what it remembers of it is
     the baseline; where it knows nothing of it, the cell is skipped, unless `before` leaves no room for others than it
-    knows: then it counts from zero. In no case does it hold more steps than the engine took.
+    knows: then it counts from zero. Where all would then hold more steps than the engine took, some of these are of an
+    earlier time (they were taken and displaced between two looks), and none of them counts.
     """
     trouble = _unrelated(before, after, longest) or _impossible(before, after)
     if trouble:
@@ -189,12 +190,12 @@ def _values(counters: Counters) -> Iterator[tuple[str, float]]:
 def _cells(before: Counters, after: Counters) -> dict[tuple[int, int], Cell] | Discarded:
     # Engines list as many cells at any time: fewer than later are all there were.
     complete = before.whole or before.all_steps == 0 or len(before.cells) < len(after.cells)
-    taken = _delta(before.all_steps, after.all_steps)
+    known = {**before.hidden, **before.cells}
     deltas = {}
     for key, cell in after.cells.items():
-        base = before.cells.get(key) or before.hidden.get(key)
+        base = known.get(key)
         if base is None:
-            if not complete or (taken is not None and cell.steps > taken):
+            if not complete:
                 continue
             base = Cell(0.0, 0.0, 0.0, 0.0)
         delta = Cell(
@@ -209,7 +210,10 @@ def _cells(before: Counters, after: Counters) -> dict[tuple[int, int], Cell] | D
         # A cell read while its step was being counted has time without steps, or the reverse.
         if delta.steps >= 1 and delta.seconds > 0 and delta.requests >= delta.steps:
             deltas[key] = delta
-    return deltas
+    taken, told = _delta(before.all_steps, after.all_steps), sum(d.steps for d in deltas.values())
+    if taken is None or told <= taken:
+        return deltas
+    return {key: delta for key, delta in deltas.items() if key in before.cells}
 
 
 def _delta(before: float | None, after: float | None) -> float | None:
