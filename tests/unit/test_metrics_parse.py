@@ -109,6 +109,16 @@ def test_a_value_that_cannot_be_true_is_absent(bad: str) -> None:
     assert counters.drafted == (18000, 18000)
 
 
+@pytest.mark.parametrize(
+    ("k", "batch"),
+    [("33", "16"), ("999999999", "16"), ("3", "0"), ("3", "17"), ("3", "999999999"), ("-1", "16"), ("3", "")],
+)
+def test_what_is_no_cell_of_an_engine_package_is_none(k: str, batch: str) -> None:
+    odd = ENGINE.replace('k="3",batch="16"', f'k="{k}",batch="{batch}"')
+    assert read(odd).cells == {}
+    assert read(ENGINE + odd).cells == read(ENGINE).cells
+
+
 def test_the_engines_of_a_data_parallel_pod_are_summed() -> None:
     other = VLLM.replace('engine="0"', 'engine="1"').replace("39100.0", "900.0")
     counters = read(VLLM + other)

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from specpilot.estimate.counters import Cell, Counters, TrialCount
 from specpilot_engine import protocol
-from specpilot_engine.protocol import MAX_TOKENS, ModelShape, Pairs, parse_shape
+from specpilot_engine.protocol import BUCKETS, MAX_TOKENS, ModelShape, Pairs, parse_shape
 
 # Series that stand for one number; with data parallelism each engine has its own, and they are summed.
 _SUMS = {
@@ -122,8 +122,10 @@ class _Tally:
         if field := _SUMS.get(name):
             self.sums[field] = self.sums.get(field, 0.0) + value
         if field := _CELLS.get(name):
-            if (k := _index(labels, "k")) is not None and (batch := _index(labels, "batch")) is not None:
-                cell = self.cells.setdefault((k, batch), {})
+            k, edge = _index(labels, "k"), _index(labels, "batch")
+            # Others are no cells of an engine package, and what is remembered of cells is bounded by these.
+            if k is not None and k <= MAX_TOKENS and edge in BUCKETS:
+                cell = self.cells.setdefault((k, edge), {})
                 cell[field] = cell.get(field, 0.0) + value
         elif field := _POSITIONS.get(name):
             at = _index(labels, "position")
