@@ -151,6 +151,13 @@ def test_a_trial_whose_load_has_gone_leaves_the_cap_as_it_was_and_bars_nothing()
     assert (world.cap(256), world.memory.barred, world.memory.fruitless) == (7, (), {})
 
 
+def test_where_nothing_can_be_compared_trials_become_rare_and_bar_nothing() -> None:
+    world = World(flat, deaf=True).run(48 * HOUR, 64)
+    assert set(world.reasons) == {"Verifying", "GainInconclusive"}
+    assert 5 <= len(world.tried) <= 14
+    assert (world.cap(64), world.memory.barred) == (7, ())
+
+
 def test_what_the_tuner_knew_says_what_to_try_first() -> None:
     plain = World(figure).run(HOUR, 256)
     world = World(figure, hint=lambda depth, _: -float(depth)).run(HOUR, 256)

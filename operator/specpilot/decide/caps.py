@@ -134,8 +134,10 @@ def _settled(
     assert caps.trial is not None
     steps = caps.steps if ended.kept else caps.trial.against
     fruitless, barred = dict(memory.fruitless), list(memory.barred)
-    for edge, old, new in ended.changes if ended.told else ():
+    for edge, old, new in ended.changes if ended.reason is not Reason.LOAD_SHIFT else ():
         fruitless[edge] = 0 if ended.kept else fruitless.get(edge, 0) + 1
+        if not ended.told:
+            continue
         # What was just found better is not left the way it came, either.
         old, new = (new, old) if ended.kept else (old, new)
         barred = [b for b in barred if (b.edge, b.old, b.new) != (edge, old, new)]
