@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import sys
@@ -80,8 +81,11 @@ def plan(args: argparse.Namespace) -> scenario.Plan:
         phases = [scenario.phase(text) for text in args.phases]
     except ValueError as e:
         raise TroubleError(f"{e}.") from None
-    if args.repeats < 1 or args.seconds <= args.interval or min(args.interval, args.warmup, args.fixed) <= 0:
-        raise TroubleError("Give at least one repeat, and segments longer than --interval.")
+    for name in ("seconds", "fixed", "warmup", "interval"):
+        if not 0 < getattr(args, name) < math.inf:
+            raise TroubleError(f"Give --{name} a number of seconds above 0.")
+    if args.repeats < 1 or args.seconds <= args.interval:
+        raise TroubleError("Give at least one repeat, and --seconds longer than --interval.")
     if not 0 <= args.exploration <= 0.2:
         raise TroubleError("Give --exploration a share of goodput, from 0 to 0.2.")
     if max(p.clients for p in phases) > 32:
@@ -95,7 +99,7 @@ def plan(args: argparse.Namespace) -> scenario.Plan:
         exploration=args.exploration,
         profile=args.profile,
         seed=args.seed,
-        drafts=tuple(args.drafts),
+        drafts=tuple(dict.fromkeys(args.drafts)),
         phases=tuple(args.phases),
     )
 

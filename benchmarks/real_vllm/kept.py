@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.real_vllm.scenario import Key, Plan, plan_from_json
 from deploy.console import TroubleError
@@ -49,11 +49,11 @@ class Kept:
 
     def add_profile(self, draft: str, points: tuple[ProfilePoint, ...]) -> None:
         self.profiles[draft] = points
-        _append(self.path, {"profile": {"draft": draft, "points": [p.as_json() for p in points]}})
+        _write(self.path, {"profile": {"draft": draft, "points": [p.as_json() for p in points]}})
 
     def add(self, segment: Segment) -> None:
         self.segments[segment.key] = segment
-        _append(self.path, {"segment": {**asdict(segment), "key": list(segment.key)}})
+        _write(self.path, {"segment": {**asdict(segment), "key": list(segment.key)}})
 
     def missing(self, repeat: int, draft: str) -> list[Key]:
         """Segments to come of one draft in one repeat, in their order."""
@@ -72,12 +72,11 @@ class Kept:
 def begin(path: Path, plan: Plan, resume: bool = True) -> Kept:
     """Go on with the run in `path`, or start it where there is none, or where `resume` is False.
 
-    Raises TroubleError where the file is another plan's or no run's.
+    Raises TroubleError where the file is another plan's or no run's, or cannot be written.
     """
     if not (resume and path.exists()):
         kept = Kept(path, plan)
-        path.unlink(missing_ok=True)
-        _append(path, {"plan": plan.as_json()})
+        _write(path, {"plan": plan.as_json()}, "w")
         return kept
     kept = read(path)
     if name := plan.differs(kept.plan):
@@ -112,9 +111,9 @@ def read(path: Path) -> Kept:
     return kept
 
 
-def _append(path: Path, doc: dict[str, Any]) -> None:
+def _write(path: Path, doc: dict[str, Any], mode: Literal["w", "a"] = "a") -> None:
     try:
-        with path.open("a") as file:
+        with path.open(mode) as file:
             file.write(json.dumps(doc) + "\n")
             file.flush()
             os.fsync(file.fileno())

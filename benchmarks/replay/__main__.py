@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 from benchmarks.replay.criteria import FLIP_FLOP, Criterion, Runs, judge
 from benchmarks.replay.played import WORLDS, Seen, Task, see
@@ -29,7 +30,9 @@ def main() -> int:
     args = arguments().parse_args()
     try:
         tasks = planned(args.worlds or known(), args.seeds, args.flip_flop, not args.only_product)
-        seen = played(tasks, args.jobs)
+        if args.json:
+            written(args.json, "", "a")  # whether it can be: playing takes long
+        seen = played(tasks, max(args.jobs, 1))
         runs = by_world([one for one in seen if one.seed in args.seeds])
         flips = [one for one in seen if one.world == FLIP_FLOP and one.seed < args.flip_flop]
         criteria = judge(runs, flips)
@@ -88,7 +91,7 @@ def played(tasks: Sequence[Task], jobs: int) -> list[Seen]:
     """What came of the tasks, in their order."""
     begun, told, seen = time.monotonic(), -EVERY, []
     say(f"{len(tasks)} runs to play, {jobs} at once")
-    with multiprocessing.Pool(max(jobs, 1), signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+    with multiprocessing.Pool(jobs, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
         for done, one in enumerate(pool.imap(see, tasks), 1):
             seen.append(one)
             now = time.monotonic() - begun
@@ -109,8 +112,14 @@ def by_world(seen: Sequence[Seen]) -> Runs:
 def write(path: Path, seen: Sequence[Seen], criteria: Sequence[Criterion]) -> None:
     """Raises TroubleError."""
     document = {"runs": [asdict(one) for one in seen], "criteria": [asdict(one) for one in criteria]}
+    written(path, json.dumps(document, indent=1) + "\n", "w")
+
+
+def written(path: Path, text: str, mode: Literal["w", "a"]) -> None:
+    """Raises TroubleError."""
     try:
-        path.write_text(json.dumps(document, indent=1) + "\n")
+        with path.open(mode) as file:
+            file.write(text)
     except OSError as e:
         raise TroubleError(f"{path} cannot be written ({e.strerror}): name another file.") from None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.replay.__main__ import by_world, known, planned, played, write
+from benchmarks.replay.__main__ import by_world, known, main, planned, played, write
 from benchmarks.replay.criteria import EXEMPT, STEADY, Criterion, judge, overall, standing
 from benchmarks.replay.played import Seen, Task, allowances, later, see
 from benchmarks.replay.table import table
@@ -225,3 +225,13 @@ def test_two_depths_within_one_percent_change_once_in_ten_minutes_at_most(
     assert all(one["met"] for one in document["criteria"])
     with pytest.raises(TroubleError, match="cannot be written"):
         write(tmp_path / "no" / "out.json", runs, [])
+
+
+def test_a_file_that_cannot_be_written_is_said_before_anything_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["replay", "--json", str(tmp_path / "no" / "out.json")])
+    assert main() == 1
+    said = capsys.readouterr()
+    assert "cannot be written (No such file or directory): name another file" in said.err
+    assert (said.out, "runs to play" in said.err) == ("", False)
