@@ -14,7 +14,7 @@ from specpilot.control import arms
 from specpilot.control.conditions import Finding
 from specpilot.control.live import Live
 from specpilot.control.rollout import Rollout
-from specpilot.control.step import Evidence, Pod, Taken, watch
+from specpilot.control.step import Evidence, Pod, Taken, comparing, watch
 from specpilot.decide import arms_worth, caps
 from specpilot.decide.arm import Arm
 from specpilot.decide.caps_memory import CapMemory
@@ -46,13 +46,11 @@ def tick(
     """
     taken = watch(before, counters, to, False)
     memory = taken.evidence.memory
-    # An engine that could not be read this time may be the one that still compares.
-    latest = {**before.before, **counters}
-    counts = [c.trial for c in latest.values() if c.trial is not None]
+    able, counts = comparing(before, counters)
     facts = caps.Situation(
         of=f"{spec_hash(sd)}/{arm}",
         tokens=arm.tokens,
-        able=bool(counters) and all(c.live and c.trial is not None for c in counters.values()),
+        able=able,
         settled=rollout.complete and live.arms.next is None and not (live.choice and live.choice.active),
     )
 

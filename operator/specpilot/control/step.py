@@ -15,7 +15,7 @@ from specpilot.api.vocabulary import Reason
 from specpilot.decide.memory import Memory
 from specpilot.decide.tuner import Decision, Settings, initial_schedule, tune
 from specpilot.estimate import load, survival
-from specpilot.estimate.counters import Counters
+from specpilot.estimate.counters import Counters, TrialCount
 from specpilot.estimate.windows import Discard, Discarded, Window, between, remember, waiting
 from specpilot.plan.arguments import Usable
 from specpilot.plan.limits import limits
@@ -124,10 +124,7 @@ def step(
     time keep their earlier ones, so that their next window spans the gap.
     """
     windows, discarded, before = _windows(evidence, counters)
-    able = all(c.live and c.trial is not None for c in counters.values())
-    # An engine that could not be read this time may be the one that still compares.
-    latest = {**evidence.before, **counters}
-    counts = [c.trial for c in latest.values() if c.trial is not None]
+    able, counts = comparing(evidence, counters)
     to = replace(to, prove=to.prove and publish and able)
     known = replace(evidence.memory, shape=_shape(evidence.memory.shape, counters))
     memory, decision = tune(known, list(windows.values()), points, to, now, counts)
@@ -142,6 +139,14 @@ def step(
             trial=decision.trial,
         )
     return Taken(Evidence(memory, before), decision, schedule, windows, discarded)
+
+
+def comparing(evidence: Evidence, counters: Mapping[Pod, Counters]) -> tuple[bool, list[TrialCount]]:
+    """Whether every engine can compare two depths, and what each told last of a trial: one that could not be read this
+    time may be the one that still compares."""
+    able = bool(counters) and all(c.live and c.trial is not None for c in counters.values())
+    latest = {**evidence.before, **counters}
+    return able, [c.trial for c in latest.values() if c.trial is not None]
 
 
 def _shape(before: ModelShape | None, counters: Mapping[Pod, Counters]) -> ModelShape | None:

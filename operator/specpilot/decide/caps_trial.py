@@ -44,14 +44,7 @@ def follow(
     changes = _changes(caps)
     proof = weigh([count for count in counts if count.generation == settings.in_force.generation])
     pairs = proof.pairs
-    passed = max(window.seconds for window in windows)
-    moved = pairs.count > tried.pairs
-    tried = replace(
-        tried,
-        pairs=pairs.count,
-        lasted=tried.lasted + passed,
-        waited=0.0 if moved else tried.waited + passed,
-    )
+    tried = tried.after(pairs.count, max(window.seconds for window in windows))
     memory = replace(memory, trial=tried)
     what = "; ".join(name(new, old, edge) for edge, old, new in changes) or "caps that are the same"
 
@@ -66,7 +59,7 @@ def follow(
         return ended(False, True, Reason.CHANGE_UNDONE, "undone")
     if proof.answer is Answer.KEEP or (pairs.count >= c.TRIAL_ENOUGH and pairs.high < settings.needed):
         return ended(False, True, Reason.CHANGE_UNDONE, asked)
-    stalled = tried.waited > max(c.TRIAL_STALLED, 4 * settings.interval) or tried.lasted > c.TRIAL_LONGEST
+    stalled = tried.stalled(settings.interval)
     away = _away(windows, changes)
     if proof.answer is Answer.INCONCLUSIVE or (stalled and not away and pairs.count >= c.TRIAL_ENOUGH):
         return ended(False, True, Reason.GAIN_INCONCLUSIVE, "not told from none, so undone")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,15 @@ class Tried:
     pairs: float = 0.0
     lasted: float = 0.0
     waited: float = 0.0
+
+    def after(self, pairs: float, seconds: float) -> Tried:
+        """With so many pairs by now, `seconds` with traffic later."""
+        waited = 0.0 if pairs > self.pairs else self.waited + seconds
+        return replace(self, pairs=pairs, lasted=self.lasted + seconds, waited=waited)
+
+    def stalled(self, interval: float) -> bool:
+        """A replica without traffic goes on for ever, one that hardly has any for hours."""
+        return self.waited > max(c.TRIAL_STALLED, 4 * interval) or self.lasted > c.TRIAL_LONGEST
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,8 @@ class Settings:
 
     `depths` are the candidates, ascending, 0 among them; `in_force` is the schedule that engines run now
     (in Observe and Recommend it is not the one last recommended). `allowed` tells which depths may run
-    at which batch, from the plan's graph map, and `full` at which batch a depth's graph is full. `prove`: a change begins as a trial against the schedule before.
+    at which batch, from the plan's graph map, and `full` at which batch a depth's graph is full. `prove`: a change
+    begins as a trial against the schedule before.
     `budget` goes with every new generation.
     """
 

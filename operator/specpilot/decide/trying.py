@@ -93,14 +93,7 @@ def follow(
     there = _told_apart(old, new, weights)
     what = f"{depths_named(land, new, there)} instead of {depths_named(land, old, there)}"
     proof = weigh([count for count in counts if count.generation == settings.in_force.generation])
-    passed = max(window.seconds for window in windows)
-    moved = proof.pairs.count > tried.pairs
-    tried = replace(
-        tried,
-        pairs=proof.pairs.count,
-        lasted=tried.lasted + passed,
-        waited=0.0 if moved else tried.waited + passed,
-    )
+    tried = tried.after(proof.pairs.count, max(window.seconds for window in windows))
     memory = replace(memory, trial=tried)
     predicted = None if tried.predicted is None else math.expm1(tried.predicted)
 
@@ -118,8 +111,7 @@ def follow(
         kept = settled(Reason.GAIN_CONFIRMED, f"{proof.measured}{together}", new)
         return Progress(memory, replace(kept, measured=proof.measured))
     away = _away(windows, old, new)
-    # A replica without traffic goes on for ever, one that hardly has any for hours.
-    stalled = tried.waited > max(c.TRIAL_STALLED, 4 * settings.interval) or tried.lasted > c.TRIAL_LONGEST
+    stalled = tried.stalled(settings.interval)
     spent = proof.answer is Answer.INCONCLUSIVE or (stalled and proof.pairs.count >= c.TRIAL_ENOUGH)
     wrong = not away and refuted(proof, *believed, settings.needed)
     if proof.answer is Answer.UNDO or wrong or (spent and not away):

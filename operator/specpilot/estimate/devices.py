@@ -31,7 +31,8 @@ class Device:
         return self.compute / self.bandwidth
 
 
-# Makers' data sheets: GB/s of memory, TFLOP/s dense at 16 bits, GB/s to other devices. The first name found in vLLM's counts.
+# Makers' data sheets: GB/s of memory, TFLOP/s dense at 16 bits, GB/s to other devices. The first name found in vLLM's
+# counts.
 _SHEETS = (
     ("GB300", 8000, 2500, 900),
     ("GB200", 8000, 2500, 900),

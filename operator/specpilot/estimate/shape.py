@@ -2,7 +2,8 @@
 
 Each group of work takes as long as its reading or its computing, whichever is longer (Williams, Waterman, Patterson,
 "Roofline: an insightful visual performance model", CACM 2009), and the groups follow one another. Left out: the
-drafter's own attention, and what a drafter costs at depth 0. Step times seen live correct the scale at the first look; what this gives is how depths, batch sizes and contexts compare.
+drafter's own attention, and what a drafter costs at depth 0. Step times seen live correct the scale at the first look;
+what this gives is how depths, batch sizes and contexts compare.
 """
 
 from __future__ import annotations
