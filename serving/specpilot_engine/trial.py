@@ -55,8 +55,10 @@ class Slice:
         self.yy += seconds * seconds
 
     def comparable(self, other: Slice) -> bool:
-        """Whether both hold enough steps, of about as many requests."""
+        """Whether both hold enough steps, of about as many requests, and a rate."""
         if min(self.steps, other.steps) < LEAST_CLEAN:
+            return False
+        if min(self.emitted, other.emitted, self.request_seconds, other.request_seconds) <= 0:
             return False
         mine, theirs = self.requests / self.steps, other.requests / other.steps
         return max(mine, theirs) <= BATCH_RANGE * min(mine, theirs)

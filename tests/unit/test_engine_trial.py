@@ -163,6 +163,17 @@ def agreeing(own_noise: float, steps: int = 12) -> TrialRun:
     return run
 
 
+@pytest.mark.parametrize(("emitted", "seconds"), [(0, 0.02), (6, 0.0)])
+def test_a_slice_without_a_rate_is_compared_with_none(emitted, seconds):
+    empty, other = Slice(0), Slice(1)
+    for _ in range(8):
+        empty.add(3, emitted, seconds)
+        other.add(3, 6, 0.02)
+    assert not empty.comparable(other)
+    assert not other.comparable(empty)
+    assert other.comparable(other)
+
+
 def test_pairs_that_happen_to_agree_are_no_surer_than_their_own_steps():
     calm, noisy = agreeing(0.001), agreeing(0.5)
     assert (calm.running, calm.new_runs, calm.pairs.count) == (False, True, LEAST_PAIRS)
