@@ -19,6 +19,7 @@ from specpilot.api.status import (
 from specpilot.api.vocabulary import Reason
 from specpilot.control import arms, capping
 from specpilot.control.acknowledge import Acknowledged
+from specpilot.control.conditions import Finding
 from specpilot.control.keep import recall
 from specpilot.control.live import Live, Parsed
 from specpilot.control.measuring import Gathered
@@ -127,6 +128,8 @@ def test_status_says_that_engines_cannot_be_capped_and_goes_on_saying_it_when_no
     assert "of 7 drafts; engines cannot cap them live (vLLM runs without" in found.message
     live.tuning, live.arms_spoke = found, True
     assert capping.finding(of, live, ARM, SCHEDULED, {}) == found
+    live.tuning = Finding(Reason.VERIFYING, "pods are replaced one by one")  # what is over is not said again
+    assert capping.finding(of, live, ARM, SCHEDULED, {}).reason == Reason.HOLDING
 
 
 def test_the_status_of_depths_is_that_of_the_caps() -> None:

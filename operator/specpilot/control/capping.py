@@ -92,8 +92,9 @@ def finding(
     """The word on Tuned: what engines of an adaptive arm do."""
     if arms.alternates(arm, schedule):
         return Finding(Reason.VERIFYING, ALTERNATING)
-    if not counters and live.arms_spoke and live.tuning is not None:
-        return live.tuning  # nothing was heard
+    last = live.tuning if live.arms_spoke else None
+    if not counters and last is not None and last.reason is Reason.HOLDING:
+        return last  # nothing was heard
     return arms.finding(sd, live.arms, arm, caps=in_force(arm, schedule, counters))
 
 
