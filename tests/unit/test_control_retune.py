@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from tests.unit.test_control_arms import sd
+from tests.unit.test_control_capping import ON_TRIAL, POD, SCHEDULED, counters
+
+from specpilot.api.vocabulary import Reason
+from specpilot.cluster.errors import ClusterError
 from specpilot.config import Config
+from specpilot.control.live import Live
 from specpilot.control.retune import Due, Retuner
+from specpilot.control.step import settings as settings_of
+from specpilot.control.store import Store
 from specpilot.control.telemetry import Telemetry
-from specpilot.metrics.source import Metrics, Reading
+from specpilot.decide.memory import Memory
+from specpilot.estimate.counters import TrialCount
+from specpilot.metrics.source import Metrics, PodReading, Reading
+from specpilot_engine.protocol import Pairs
 
 
 class Fleet(Retuner):
@@ -46,6 +59,43 @@ async def test_a_deployment_whose_writes_hang_keeps_no_other_waiting() -> None:
     fleet.answered.set()
     await tick
     assert fleet.done[-1] == 0
+
+
+class Refused(Retuner):
+    """One deployment under adaptive verification, whose schedule can be written only after `refusals` attempts."""
+
+    def __init__(self, refusals: int) -> None:
+        nothing: Any = None
+        cluster: Any = self
+        settings: Any = SimpleNamespace(settings=lambda _live, of, schedule: settings_of(of.spec, schedule))
+        super().__init__(cluster, Store(), Metrics(), nothing, settings, Telemetry(), Config(), nothing)
+        self.left = refusals
+
+    async def apply(self, _body: Any) -> Any:
+        raise ClusterError("no memory is kept here")
+
+    async def _publish(self, *_: Any) -> bool:
+        self.left -= 1
+        if self.left == 0:
+            raise ClusterError("the webhook does not answer")
+        return self.left < 0
+
+
+async def test_the_end_of_a_trial_that_cannot_be_written_counts_once() -> None:
+    of, live, told = sd("Always"), Live("u"), TrialCount(4, Pairs(30, -3.0, 0.303), running=False)
+    live.persisted = Memory()
+    schedule, retuner = replace(SCHEDULED, caps=ON_TRIAL), Refused(3)
+    target: Any = SimpleNamespace(key=POD)
+    for i in range(7):
+        due = Due(("ns", "one"), {"metadata": {}}, of, live, schedule, [target])
+        pods = {POD: PodReading(counters(30.0 * i, told), Reason.SCRAPING)}
+        with suppress(ClusterError):
+            await retuner._step(due, Reading(pods, {}))
+        assert live.caps.fruitless == ({64: 1} if retuner.left < 0 else {})
+        if retuner.left < 0:
+            break
+    assert retuner.left == -1
+    assert [(b.edge, b.old, b.new) for b in live.caps.barred] == [(64, 7, 3)]
 
 
 async def _until(holds: Any) -> None:

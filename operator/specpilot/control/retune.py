@@ -151,7 +151,7 @@ class Retuner:
         engines = arms.engines(sd, deployment, read.serving(self._store.pods(due.key)))
         arm, rollout = engines.arm, engines.rollout
         mixed, tuned = arms.mixed(live.arms, rollout), arms.tuned(sd, live.arms, arm, rollout)
-        capped = arm.capped and not mixed
+        capped, caps_before = arm.capped and not mixed, live.caps
         if tuned:
             taken = step(before, counters, points, to, mode == "Apply", time.time())
         elif capped:
@@ -175,8 +175,10 @@ class Retuner:
         if tuned and mode == "Apply" and taken.schedule is None:
             taken = from_profile(taken, live.choice, to)
         if taken.schedule is not None:
+            live.caps, decided = caps_before, live.caps  # what is not written is decided anew, not again
             async with live.lock:
-                await self._publish(due, taken, taken.schedule, arm)
+                if await self._publish(due, taken, taken.schedule, arm):
+                    live.caps = decided
         elif tuned and mode == "Recommend" and taken.decision.steps_changed:
             self._recommend(due, taken)
         explored = [c.exploration_share for c in counters.values() if c.exploration_share is not None]
@@ -223,12 +225,13 @@ class Retuner:
             due.live.metrics = Finding(available.reason, available.message)
         return {key: pod.counters for key, pod in pods.items() if pod.counters is not None}
 
-    async def _publish(self, due: Due, taken: Taken, schedule: Schedule, arm: Arm) -> None:
-        """The ConfigMap first: from then on the schedule is the one in force, whatever fails after."""
+    async def _publish(self, due: Due, taken: Taken, schedule: Schedule, arm: Arm) -> bool:
+        """The ConfigMap first: from then on the schedule is the one in force, whatever fails after. False where another
+        has come between."""
         decision = taken.decision
         config_map = self._store.get("ConfigMap", due.key[0], names.schedule_config_map(due.key[1]))
         if read.schedule_in(config_map) != due.schedule:
-            return  # a reconcile has replaced what this was decided on
+            return False  # a reconcile has replaced what this was decided on
         body = self._reconciler.schedule_body(due.sd, schedule)
         untold = due.live.decision
         news = decision.steps_changed or decision.settled
@@ -241,7 +244,7 @@ class Retuner:
             due.live.decision = untold
             if isinstance(e, Conflict):
                 await reread(self._cluster, self._store, due.key)
-                return
+                return False
             raise
         self._reconciler.acknowledgements.changed(due.key)
         was, is_now = (summary(arms.drafted(arm, s).steps) for s in (due.schedule, schedule))
@@ -257,13 +260,14 @@ class Retuner:
         if decision.settled:
             self._telemetry.proved(due.key, decision)
         if not news:
-            return
+            return True
         depths = f"{'caps' if arm.capped else 'depths'} {was}"
         if decision.steps_changed:
             self._telemetry.changes.labels(str(decision.reason)).inc()
             depths += f" → {is_now}"
         text = f"{depths}: {decision.message}"
         await self._events.say(due.body, "Normal", decision.reason, text, time.time())
+        return True
 
     def _recommend(self, due: Due, taken: Taken) -> None:
         """Told once for each change that would be better, not with every tick or operator that still
