@@ -159,6 +159,8 @@ class Sweep:
             state = await self._client.state()
             if not state["live"]:
                 raise NotLive(str(state["reason"]))
+            if state["adaptive"]:
+                raise NotLive("vLLM sizes what is verified of a draft itself")
             if state["hash"] == schedule.hash:
                 return True
             error = str(state["fileError"]) if "override" in state["fileError"] else ""

@@ -291,4 +291,5 @@ def state_document(
         "fileError": file_error,
         "versions": versions,
         "trial": trial,
+        "adaptive": adaptive,
     }
