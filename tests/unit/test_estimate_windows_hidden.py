@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.test_estimate_windows import reason, window
 
 from specpilot.estimate.counters import Cell, Counters
-from specpilot.estimate.windows import Discard, Window, between, remember, waiting
+from specpilot.estimate.windows import Discard, Discarded, Window, between, remember, waiting
 from specpilot_engine.protocol import Step, Trial, bucket, exported_cells
 from specpilot_engine.record import Recorder
 from specpilot_engine.trial import TrialRun
@@ -111,3 +111,21 @@ def test_an_operator_that_came_late_does_not_take_old_steps_for_new() -> None:
     assert reason(known, now) is Discard.NOTHING_CLEAN
     held = waiting(known, now)
     assert window(held, reading(recorder, [(3, 16)] * 70)).cells[3, 16].steps == 70
+
+
+@given(STEPS, STEPS, STEPS, st.booleans())
+def test_what_was_not_read_for_a_while_is_no_window_of_steps(past, meanwhile, present, known_before) -> None:
+    """vLLM's own series may be there without the engine package's: another port, another scrape."""
+    recorder = Recorder(7)
+    known = remember(None, reading(recorder, past)) if known_before else None
+    blind = replace(reading(recorder, meanwhile), cells={}, drafted=(), accepted=(), all_steps=None)
+    blind = remember(known, replace(blind, at=blind.at + 0.1))
+    now = replace(reading(recorder, present), at=blind.at + 60)
+    found = between(blind, now)
+    assert not isinstance(found, Window) or found.cells == {}
+    known = remember(blind, now)
+    later = replace(reading(recorder, [(7, 256)]), at=now.at + 60)
+    found = between(known, later)
+    assert isinstance(found, Discarded) or {key: cell.steps for key, cell in found.cells.items()} == {
+        (7, 256): 1
+    }

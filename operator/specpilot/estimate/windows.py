@@ -109,6 +109,8 @@ def remember(before: Counters | None, after: Counters) -> Counters:
     A load that comes back brings cells back that were not listed meanwhile: without their baseline the first look at
     it would teach nothing, and what exploring showed in it would be lost.
     """
+    if after.all_steps is None:
+        return after  # nothing was heard of the engine package: what it took meanwhile is of no window
     whole = after.all_steps == 0 or len(after.cells) < exported_cells(len(after.drafted))
     if before is None or before.life != after.life:
         return replace(after, whole=whole)
@@ -188,8 +190,9 @@ def _values(counters: Counters) -> Iterator[tuple[str, float]]:
 
 
 def _cells(before: Counters, after: Counters) -> dict[tuple[int, int], Cell] | Discarded:
-    # Engines list as many cells at any time: fewer than later are all there were.
-    complete = before.whole or before.all_steps == 0 or len(before.cells) < len(after.cells)
+    # Engines list as many cells at any time: fewer than later are all there were, if they were heard.
+    heard = before.all_steps is not None
+    complete = heard and (before.whole or before.all_steps == 0 or len(before.cells) < len(after.cells))
     known = {**before.hidden, **before.cells}
     deltas = {}
     for key, cell in after.cells.items():
