@@ -73,17 +73,38 @@ def test_a_trial_that_was_begun_is_brought_to_its_end_in_every_mode(publish: boo
     assert (taken.schedule.generation, taken.schedule.steps, taken.schedule.trial) == (6, SMALL, None)
 
 
-def test_an_engine_that_cannot_be_read_for_once_does_not_end_the_trial_it_still_runs() -> None:
+BLIND = Counters("life", 45.0, generated=1e6, latency_sum=1e4, latency_count=1e6, running=16.0)
+
+
+@pytest.mark.parametrize("missed", [{}, {("default", "pod-2"): BLIND}], ids=["not read", "not the package's"])
+def test_an_engine_that_cannot_be_read_for_once_does_not_end_the_trial_it_still_runs(
+    missed: dict[tuple[str, str], Counters],
+) -> None:
     to, other = replace(TO, in_force=ON_TRIAL), ("default", "pod-2")
     unclear, evidence, reasons = Pairs(20, 0.1, 0.4), Evidence(), []
     for tick in (1, 2, 3):
-        now = {POD: counters(tick, TrialCount(5, unclear, running=False))}
+        now = {POD: counters(tick, TrialCount(5, unclear, running=False)), **(missed if tick == 3 else {})}
         if tick < 3:
             now[other] = counters(tick, TrialCount(5, unclear, running=True))
         taken = step(evidence, now, FIGURE_3.profile(), to, True, 1e6 + 15 * tick)
         evidence = taken.evidence
         reasons.append(taken.decision.reason)
     assert reasons[1:] == [Reason.VERIFYING, Reason.VERIFYING]
+
+
+def test_a_package_that_is_not_heard_for_a_while_leaves_no_gap_and_at_last_vllms_own_series_count() -> None:
+    evidence = step(Evidence(), {POD: counters(1)}, (), TO, False, 1e6).evidence
+    blind = replace(BLIND, at=30.0)
+    lost = step(evidence, {POD: blind}, (), TO, False, 1e6)
+    assert (lost.windows, lost.evidence.before) == ({}, evidence.before)
+    back = step(lost.evidence, {POD: counters(3)}, (), TO, False, 1e6).windows[POD]
+    assert (back.seconds, back.cells[0, 16].steps) == (30.0, 200.0)
+    for at in (930.0, 960.0):
+        last = step(
+            evidence, {POD: replace(blind, at=at, latency_sum=at, latency_count=40 * at)}, (), TO, False, 1e6
+        )
+        evidence = last.evidence
+    assert last.windows[POD].from_latency
 
 
 @pytest.mark.parametrize(("mode", "proves"), [("Apply", True), ("Observe", False), ("Recommend", False)])

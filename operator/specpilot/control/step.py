@@ -15,6 +15,7 @@ from specpilot.api.vocabulary import Reason
 from specpilot.decide.memory import Memory
 from specpilot.decide.tuner import Decision, Settings, initial_schedule, tune
 from specpilot.estimate import load, survival
+from specpilot.estimate.constants import LONGEST_WINDOW
 from specpilot.estimate.counters import Counters, TrialCount
 from specpilot.estimate.windows import Discard, Discarded, Window, between, remember, waiting
 from specpilot.plan.arguments import Usable
@@ -97,7 +98,7 @@ def watch(evidence: Evidence, counters: Mapping[Pod, Counters], to: Settings, dr
 
     Step times are those of other arguments.
     """
-    windows, discarded, before = _windows(evidence, counters)
+    windows, discarded, before = _windows(evidence, heard(evidence, counters))
     memory, seen = evidence.memory, [w for w in windows.values() if w.cells]
     if seen and drafts is not None:
         memory = replace(memory, load=load.learn(memory.load, seen))
@@ -123,6 +124,7 @@ def step(
     before. A change is proved where every engine can compare schedules. Pods that have no counters this
     time keep their earlier ones, so that their next window spans the gap.
     """
+    counters = heard(evidence, counters)
     windows, discarded, before = _windows(evidence, counters)
     able, counts = comparing(evidence, counters)
     to = replace(to, prove=to.prove and publish and able)
@@ -141,9 +143,23 @@ def step(
     return Taken(Evidence(memory, before), decision, schedule, windows, discarded)
 
 
+def heard(evidence: Evidence, counters: Mapping[Pod, Counters]) -> Mapping[Pod, Counters]:
+    """Without engines that vLLM's own series were read of and not the engine package's, as they were before: they are
+    taken as not read, for as long as a window may be."""
+
+    def lost(pod: Pod, now: Counters) -> bool:
+        last = evidence.before.get(pod)
+        if last is None or last.life != now.life or last.all_steps is None:
+            return False
+        return now.all_steps is None and now.at - last.at <= LONGEST_WINDOW
+
+    return {pod: now for pod, now in counters.items() if not lost(pod, now)}
+
+
 def comparing(evidence: Evidence, counters: Mapping[Pod, Counters]) -> tuple[bool, list[TrialCount]]:
     """Whether every engine can compare two depths, and what each told last of a trial: one that could not be read this
     time may be the one that still compares."""
+    counters = heard(evidence, counters)
     able = bool(counters) and all(c.live and c.trial is not None for c in counters.values())
     latest = {**evidence.before, **counters}
     return able, [c.trial for c in latest.values() if c.trial is not None]
