@@ -36,12 +36,13 @@ class Tried:
     waited: float = 0.0
 
     def after(self, pairs: float, seconds: float) -> Tried:
-        """With so many pairs by now, `seconds` with traffic later."""
+        """The same `seconds` with traffic later, with so many pairs by now."""
         waited = 0.0 if pairs > self.pairs else self.waited + seconds
         return replace(self, pairs=pairs, lasted=self.lasted + seconds, waited=waited)
 
     def stalled(self, interval: float) -> bool:
-        """A replica without traffic goes on for ever, one that hardly has any for hours."""
+        """Whether no end is to be waited for: a replica without traffic goes on for ever, one that hardly has any for
+        hours."""
         return self.waited > max(c.TRIAL_STALLED, 4 * interval) or self.lasted > c.TRIAL_LONGEST
 
 
