@@ -127,7 +127,8 @@ def test_status_says_that_engines_cannot_be_capped_and_goes_on_saying_it_when_no
     found = capping.finding(of, live, ARM, SCHEDULED, {POD: counters(30.0, live=False)})
     assert "of 7 drafts; engines cannot cap them live (vLLM runs without" in found.message
     live.tuning, live.arms_spoke = found, True
-    assert capping.finding(of, live, ARM, SCHEDULED, {}) == found
+    for heard in ({}, {POD: Counters("life", 60.0, generated=1e6)}):
+        assert capping.finding(of, live, ARM, SCHEDULED, heard) == found
     live.tuning = Finding(Reason.VERIFYING, "pods are replaced one by one")  # what is over is not said again
     assert capping.finding(of, live, ARM, SCHEDULED, {}).reason == Reason.HOLDING
 

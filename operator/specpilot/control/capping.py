@@ -93,8 +93,9 @@ def finding(
     if arms.alternates(arm, schedule):
         return Finding(Reason.VERIFYING, ALTERNATING)
     last = live.tuning if live.arms_spoke else None
-    if not counters and last is not None and last.reason is Reason.HOLDING:
-        return last  # nothing was heard
+    unheard = all(c.live is None for c in counters.values())
+    if unheard and last is not None and last.reason is Reason.HOLDING:
+        return last
     return arms.finding(sd, live.arms, arm, caps=in_force(arm, schedule, counters))
 
 
