@@ -55,7 +55,7 @@ def share(
     [
         (FIGURE_3, (1, 16, 64), CODE, V4_PRO, 0.98, 0.015),
         (LAB_CPU, (1, 16, 4, 32), AGREEING, LAB_SHAPE, 0.965, 0.005),
-        (DENSE_GPU, (1, 16, 64), CHAT, DENSE, 0.985, 0.01),
+        (DENSE_GPU, (1, 16, 64), CHAT, DENSE, 0.985, 0.005),
     ],
     ids=["mixture of experts", "dense on a CPU", "dense"],
 )
