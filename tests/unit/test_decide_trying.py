@@ -12,7 +12,7 @@ from tests.unit.trial_world import Proved, play
 from tests.unit.tuner_world import Phase
 
 from specpilot.api.vocabulary import Reason
-from specpilot.decide.memory import Memory, Undone, materially_differs
+from specpilot.decide.memory import Memory, Tried, Undone, materially_differs
 from specpilot.decide.settings import Settings
 from specpilot.decide.tuner import Decision, tune
 from specpilot.estimate.counters import Cell, TrialCount
@@ -202,19 +202,20 @@ def test_a_load_that_moved_need_not_wait_for_the_trial() -> None:
 
 
 @pytest.mark.parametrize(
-    ("survival", "measured", "refuted"),
+    ("survival", "measured", "predicted", "refuted"),
     [
-        ((0.9, 0.64, 0.25, 0.02, 0.005, 0.005), Pairs(20, 0.2, 0.5), True),  # 1% ± 3.5% measured
+        ((0.9, 0.64, 0.25, 0.02, 0.005, 0.005), Pairs(20, 0.2, 0.5), 0.4, True),  # 1% ± 3.5% measured
         (
-            (0.9, 0.8, 0.6, 0.05, 0.02, 0.01),
-            Pairs(20, 1.2, 0.6),
+            (0.9, 0.64, 0.25, 0.02, 0.005, 0.005),
+            Pairs(20, 0.2, 0.5),
+            0.0,
             False,
-        ),  # 6% ± 3.7% measured: they contradict
-        ((0.9, 0.8, 0.75, 0.6, 0.55, 0.5), Pairs(20, 0.2, 0.5), False),  # believed to be better still
+        ),  # much like what was predicted
+        ((0.9, 0.8, 0.75, 0.6, 0.55, 0.5), Pairs(20, 0.2, 0.5), 0.4, False),  # believed to be better still
     ],
 )
 def test_a_change_that_turns_out_to_be_a_mistake_is_undone_and_another_tried_at_once(
-    survival: tuple[float, ...], measured: Pairs, refuted: bool
+    survival: tuple[float, ...], measured: Pairs, predicted: float, refuted: bool
 ) -> None:
     """Slots that nobody had seen turn out bad: depth 6 gives about what depth 1 gives, which no measurement tells soon,
     and depth 3 far more than either."""
@@ -223,7 +224,7 @@ def test_a_change_that_turns_out_to_be_a_mistake_is_undone_and_another_tried_at_
     cells = {(k, 16): Cell(200, 200 * FIGURE_3.seconds(k, 16), 3200, 6400) for k in (1, 6)}
     drafted = (6400.0,) + (3200.0,) * 5
     accepted = tuple(d * s for d, s in zip(drafted, survival, strict=True))
-    memory, counts = Memory(), [TrialCount(9, measured, True)]
+    memory, counts = Memory(trial=Tried(9, 1e6, predicted)), [TrialCount(9, measured, True)]
     for tick in range(1, 5):
         seen = Window("pod-1", 15.0 * tick - 15, 15.0 * tick, cells, drafted, accepted)
         memory, decision = tune(memory, [seen], FIGURE_3.profile(), settings, 1e6 + 15 * tick, counts)

@@ -113,7 +113,8 @@ def follow(
     away = _away(windows, old, new)
     stalled = tried.stalled(settings.interval)
     spent = proof.answer is Answer.INCONCLUSIVE or (stalled and proof.pairs.count >= c.TRIAL_ENOUGH)
-    wrong = not away and refuted(proof, *believed, settings.needed)
+    fell = tried.predicted is not None and tried.predicted - believed[0] >= c.SURE_GAIN
+    wrong = fell and not away and refuted(proof, *believed, settings.needed)
     if proof.answer is Answer.UNDO or wrong or (spent and not away):
         memory = undone.remember(memory, land, old, new, weights, now)
         reason, why = Reason.GAIN_INCONCLUSIVE, "not told from none, so undone"
