@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
@@ -67,10 +68,16 @@ def shorten(
     finite = np.where(np.isfinite(loss), loss, 0.0)
     totals = np.add.reduceat(finite * weights, starts, axis=1)
     doubled = [c.MERGE_TOLERANCE * 2**i for i in range(15)]
-    for tight, loose in [*((doubled[0], t) for t in doubled), *((t, t) for t in doubled[1:])]:
-        found = _cut(np.maximum(there / tight, elsewhere / loose), totals, price)
-        if found is not None:
-            return _joined([Step(int(ends[end]), depths[k]) for end, k in found])
+    levels = [*((doubled[0], t) for t in doubled), *((t, t) for t in doubled[1:])]
+
+    def worst(level: tuple[float, float]) -> Floats:
+        return np.asarray(np.maximum(there / level[0], elsewhere / level[1]))
+
+    # What fits under one level fits under all that tolerate more.
+    first = bisect_left(levels, True, key=lambda level: _fits(worst(level)))
+    found = _cut(worst(levels[first]), totals, price) if first < len(levels) else None
+    if found is not None:
+        return _joined([Step(int(ends[end]), depths[k]) for end, k in found])
     return (Step(len(best), depths[int(np.argmin(np.where(np.isfinite(loss), loss, 1e9).max(axis=1)))]),)
 
 
@@ -109,6 +116,23 @@ def _boundaries(best: Indices, keep: Sequence[int]) -> Indices:
     return np.array(sorted(ends), np.intp)
 
 
+def _until(worst: Floats) -> Indices:
+    """[depths, blocks]: the first block from each on where a depth loses more than is tolerated."""
+    count = worst.shape[1]
+    bad = np.where(worst > 1.0, np.arange(count), count)
+    return np.asarray(np.minimum.accumulate(bad[:, ::-1], axis=1)[:, ::-1], np.intp)
+
+
+def _fits(worst: Floats) -> bool:
+    """Whether MAX_STEPS segments suffice, each as long as some depth allows."""
+    until, block = _until(worst).max(axis=0), 0
+    for _ in range(c.MAX_STEPS):
+        block = int(until[block])
+        if block == worst.shape[1]:
+            return True
+    return False
+
+
 def _cut(worst: Floats, totals: Floats, price: Floats) -> list[tuple[int, int]] | None:
     """Best cut of the blocks into at most MAX_STEPS segments as (last block, depth index), or None.
 
@@ -116,14 +140,12 @@ def _cut(worst: Floats, totals: Floats, price: Floats) -> list[tuple[int, int]] 
     weighted loss.
     """
     blocks = worst.shape[1]
-    cost = np.full((blocks, blocks), np.inf)
-    depth = np.zeros((blocks, blocks), np.intp)
-    for first in range(blocks):
-        fits = np.maximum.accumulate(worst[:, first:], axis=1) <= 1.0
-        segment = np.where(fits, np.cumsum(totals[:, first:], axis=1), np.inf)
-        depth[first, first:] = np.argmin(segment, axis=0)
-        cost[first, first:] = segment.min(axis=0)
-    cost += price + c.STEP_PRICE
+    sums = np.concatenate((np.zeros((len(totals), 1)), np.cumsum(totals, axis=1)), axis=1)
+    first, last = np.arange(blocks)[:, None], np.arange(blocks)
+    # [depths, first block, last block]
+    fits = (last >= first) & (last < _until(worst)[:, :, None])
+    segments = np.where(fits, sums[:, None, 1:] - sums[:, :-1, None], np.inf)
+    depth, cost = segments.argmin(axis=0), segments.min(axis=0) + price + c.STEP_PRICE
     reach = [cost[0]]
     origin: list[Indices] = []
     for _ in range(c.MAX_STEPS - 1):
@@ -134,12 +156,12 @@ def _cut(worst: Floats, totals: Floats, price: Floats) -> list[tuple[int, int]] 
     count = int(np.argmin([r[-1] for r in reach]))
     if not np.isfinite(reach[count][-1]):
         return None
-    segments, last = [], blocks - 1
+    found, end = [], blocks - 1
     for level in range(count, -1, -1):
-        first = int(origin[level - 1][last]) if level else 0
-        segments.append((last, int(depth[first, last])))
-        last = first - 1
-    return segments[::-1]
+        begin = int(origin[level - 1][end]) if level else 0
+        found.append((end, int(depth[begin, end])))
+        end = begin - 1
+    return found[::-1]
 
 
 def _joined(steps: list[Step]) -> tuple[Step, ...]:
