@@ -230,10 +230,6 @@ def test_every_decision_explains_itself() -> None:
     for _, _, decision in run.ticks:
         assert decision.message
         assert "\n" not in decision.message
-        if decision.table:
-            chosen = [r for r in decision.table if r.chosen]
-            assert {r.batch for r in decision.table} == {r.batch for r in chosen}
-            assert all(r.speedup == pytest.approx(1) for r in decision.table if r.tokens == 0)
 
 
 def test_the_first_schedule_with_a_profile_is_cautious_and_without_one_small() -> None:

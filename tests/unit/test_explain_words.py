@@ -87,6 +87,15 @@ def test_without_a_load_the_context_that_step_times_are_of_is_said() -> None:
     assert "step times" not in dict(words.head(explain(replace(profile, points=POINTS))))
 
 
+def test_at_every_batch_one_depth_is_in_force_and_depth_0_is_what_speedups_are_of() -> None:
+    it = explain(SUBJECT)
+    for batch in it.batches:
+        rows = it.at(batch)
+        assert [r.tokens for r in rows] == [0, 1, 3]
+        assert sum(r.chosen for r in rows) == 1
+        assert rows[0].speedup == pytest.approx(1)
+
+
 def test_both_sides_of_the_marginal_rule_are_shown() -> None:
     shallow, one, three = explain(SUBJECT, (16,)).at(16)
     assert words.margin(shallow) == ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specpilot.api.vocabulary import Reason
-from specpilot.decide.explain import Row
 from specpilot.decide.proof import Measured
 from specpilot_engine.protocol import Exploration, Step, Trial
 
@@ -28,7 +27,6 @@ class Decision:
     message: str
     predicted_gain: float | None = None
     steps_changed: bool = False
-    table: tuple[Row, ...] = ()
     trial: Trial | None = None
     settled: bool = False
     measured: Measured | None = None

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from specpilot.api.vocabulary import Reason
 from specpilot.decide import exploration, trying, undone
 from specpilot.decide.decision import Decision
-from specpilot.decide.explain import rows
 from specpilot.decide.goodput import Landscape
 from specpilot.decide.known import known, prior_of
 from specpilot.decide.memory import Memory, Tried
@@ -188,7 +187,6 @@ def _decide(memory: Memory, land: Landscape, settings: Settings, now: float) -> 
         message=verdict.message,
         predicted_gain=math.expm1(verdict.gain),
         steps_changed=verdict.passed,
-        table=rows(land, chosen, weights),
         trial=trial,
     )
 

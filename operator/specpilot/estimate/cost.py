@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,7 +124,12 @@ def posterior(memory: CostMemory, prior: CostPrior) -> Posterior:
 
 def _expected(prior: CostPrior, cells: Mapping[Key, CellMemory]) -> Floats:
     """Log step time expected of each cell at its mean batch and context."""
-    return np.array([math.log(prior.second(k, m.batch, m.context or None)) for (k, _), m in cells.items()])
+    return np.array([_log_second(prior, k, m.batch, m.context or None) for (k, _), m in cells.items()])
+
+
+@lru_cache(maxsize=1 << 14)  # at most ticks most cells are as they were, and each is asked for several times
+def _log_second(prior: CostPrior, depth: int, batch: float, context: float | None) -> float:
+    return math.log(prior.second(depth, batch, context))
 
 
 def _residual(memory: CostMemory, prior: CostPrior) -> Floats:
