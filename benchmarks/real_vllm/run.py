@@ -91,7 +91,7 @@ async def _segment(engine: Engine, plan: Plan, key: Key, tuned: Tuned, max_batch
     if mine:
         tuned.begin(await engine.counters())  # as in production, it sees the load come
     async with engine.loaded(phase(plan.phases[key.phase]), plan.prompts(key)):
-        await asyncio.sleep(0 if mine else plan.warmup)
+        await asyncio.sleep(plan.warmup)
         before, seen = await engine.counters(), await engine.last_step()
         end = time.monotonic() + plan.measured(key.arm)
         if mine:

@@ -58,9 +58,9 @@ class Plan:
     """All that two runs must have in common to be one. Times in seconds; `repeats` may grow."""
 
     repeats: int
-    seconds: float = 60.0  # measured of specpilot in each phase, from its first moment
+    seconds: float = 60.0  # measured of specpilot in each phase
     fixed: float = 12.0  # of each fixed depth, which does the same from first to last
-    warmup: float = 3.0  # before that
+    warmup: float = 3.0  # before that, in which the prompts are read
     interval: float = 3.0  # between specpilot's looks, a tenth of a deployment's default
     exploration: float = 0.005  # its price, a deployment's default
     profile: bool = True  # step times are measured beforehand, as in production
