@@ -63,8 +63,7 @@ def arguments() -> argparse.ArgumentParser:
     add("--report", type=Path, metavar="FILE", help="only print what FILE says")
     add("--resume", action=argparse.BooleanOptionalAction, default=True, help="go on where --out ended")
     add("--repeats", type=int, default=default.repeats, help="of the whole scenario (%(default)s)")
-    add("--seconds", type=float, default=default.seconds, help="of specpilot in a phase (%(default)s)")
-    add("--fixed", type=float, default=default.fixed, help="of each fixed depth in it (%(default)s)")
+    add("--seconds", type=float, default=default.seconds, help="measured of a segment (%(default)s)")
     add("--warmup", type=float, default=default.warmup, help="seconds before (%(default)s)")
     add("--interval", type=float, default=default.interval, help="seconds between looks (%(default)s)")
     add("--exploration", type=float, default=default.exploration, help="price of it (%(default)s)")
@@ -81,7 +80,7 @@ def plan(args: argparse.Namespace) -> scenario.Plan:
         phases = [scenario.phase(text) for text in args.phases]
     except ValueError as e:
         raise TroubleError(f"{e}.") from None
-    for name in ("seconds", "fixed", "warmup", "interval"):
+    for name in ("seconds", "warmup", "interval"):
         if not 0 < getattr(args, name) < math.inf:
             raise TroubleError(f"Give --{name} a number of seconds above 0.")
     if args.repeats < 1 or args.seconds <= args.interval:
@@ -93,7 +92,6 @@ def plan(args: argparse.Namespace) -> scenario.Plan:
     return scenario.Plan(
         repeats=args.repeats,
         seconds=args.seconds,
-        fixed=args.fixed,
         warmup=args.warmup,
         interval=args.interval,
         exploration=args.exploration,

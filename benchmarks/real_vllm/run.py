@@ -49,7 +49,7 @@ def expected_seconds(kept: Kept) -> float:
     plan = kept.plan
     left = [key for key in plan.all_segments() if key not in kept.segments]
     engines = len({(key.repeat, key.draft) for key in left})
-    return sum(plan.measured(key.arm) + plan.warmup + OVERHEAD for key in left) + engines * START
+    return len(left) * (plan.seconds + plan.warmup + OVERHEAD) + engines * START
 
 
 def play(kept: Kept) -> None:
@@ -93,7 +93,7 @@ async def _segment(engine: Engine, plan: Plan, key: Key, tuned: Tuned, max_batch
     async with engine.loaded(phase(plan.phases[key.phase]), plan.prompts(key)):
         await asyncio.sleep(plan.warmup)
         before, seen = await engine.counters(), await engine.last_step()
-        end = time.monotonic() + plan.measured(key.arm)
+        end = time.monotonic() + plan.seconds
         if mine:
             changes = await _tune(engine, tuned, plan, end)
         await asyncio.sleep(max(end - time.monotonic(), 0))

@@ -19,7 +19,7 @@ from specpilot_engine.explore import RUN, Explorer
 from specpilot_engine.protocol import Exploration, ProfilePoint, StepSample
 
 SMALL = Plan(repeats=2, drafts=("strong",), phases=("1", "16s"))
-TIMES = ("seconds", "fixed", "warmup", "interval")
+TIMES = ("seconds", "warmup", "interval")
 POINT = ProfilePoint(3, 16, 256, 0.1, 0.05, 16)
 
 
@@ -119,7 +119,7 @@ def test_more_repeats_add_to_a_run_and_anything_else_is_refused(tmp_path: Path):
     file = tmp_path / "run.jsonl"
     kept.begin(file, SMALL)
     assert kept.begin(file, replace(SMALL, repeats=3)).plan.repeats == 3
-    with pytest.raises(TroubleError, match=r"another --seconds, 60\.0: give the same again"):
+    with pytest.raises(TroubleError, match=r"another --seconds, 40\.0: give the same again"):
         kept.begin(file, replace(SMALL, seconds=8.0))
 
 
@@ -211,14 +211,13 @@ def test_time_is_told_by_depth():
     assert depth_shares([]) == {}
 
 
-def test_specpilot_plays_longer_in_a_phase_than_depths_that_do_not_change(tmp_path: Path):
-    assert [Plan(1).measured(arm) for arm in ARMS] == [60.0, 12.0, 12.0, 12.0, 12.0, 12.0]
+def test_what_is_left_is_told_in_time(tmp_path: Path):
     run = kept.begin(tmp_path / "run.jsonl", SMALL)
-    # In each of four phases six warm-ups and ends of 4.5 s, and two engines' starts of a minute.
-    assert expected_seconds(run) == pytest.approx(4 * (60 + 5 * 12 + 6 * 4.5) + 2 * 60)
+    # In each of four phases six segments of 44.5 s, and two engines' starts of a minute.
+    assert expected_seconds(run) == pytest.approx(4 * 6 * (40 + 3 + 1.5) + 2 * 60)
     for key in SMALL.segments(0, "strong"):
         run.segments[key] = Segment(key, 1.0, 1.0, 0.0)
-    assert expected_seconds(run) == pytest.approx(2 * (60 + 5 * 12 + 6 * 4.5) + 60)
+    assert expected_seconds(run) == pytest.approx(2 * 6 * (40 + 3 + 1.5) + 60)
 
 
 # its arguments
