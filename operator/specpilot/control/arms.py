@@ -14,6 +14,7 @@ from specpilot.api.vocabulary import Reason
 from specpilot.control.acknowledge import Acknowledged
 from specpilot.control.conditions import Finding
 from specpilot.control.live import Live
+from specpilot.control.read import text_in
 from specpilot.control.rollout import Rollout, broken, rollout_of, startup_seconds
 from specpilot.control.step import Taken
 from specpilot.decide import arms_worth
@@ -52,8 +53,8 @@ def engines(sd: SpeculativeDeployment, deployment: Body | None, pods: Sequence[B
 
 def memory_in(config_map: Body | None) -> ArmMemory:
     """What a ConfigMap remembers of arms; an empty memory where it cannot be read."""
-    text = ((config_map or {}).get("data") or {}).get(KEY)
-    return ArmMemory.from_json(text) if isinstance(text, str) else ArmMemory()
+    text = text_in(config_map, KEY)
+    return ArmMemory() if text is None else ArmMemory.from_json(text)
 
 
 def wanted(sd: SpeculativeDeployment, memory: ArmMemory) -> Arm | None:

@@ -13,6 +13,7 @@ from specpilot.api.vocabulary import Reason
 from specpilot.control import arms
 from specpilot.control.conditions import Finding
 from specpilot.control.live import Live
+from specpilot.control.read import text_in
 from specpilot.control.rollout import Rollout
 from specpilot.control.step import Evidence, Pod, Taken, comparing, watch
 from specpilot.decide import arms_worth, caps
@@ -101,8 +102,8 @@ def finding(
 
 def memory_in(config_map: Body | None) -> CapMemory:
     """What a ConfigMap remembers of caps; an empty memory where it cannot be read."""
-    text = ((config_map or {}).get("data") or {}).get(KEY)
-    return CapMemory.from_json(text) if isinstance(text, str) else CapMemory()
+    text = text_in(config_map, KEY)
+    return CapMemory() if text is None else CapMemory.from_json(text)
 
 
 def data(memory: CapMemory) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ from specpilot.api.objects import SpeculativeDeployment
 from specpilot.cluster.client import Cluster
 from specpilot.control import arms, capping
 from specpilot.control.live import Live
+from specpilot.control.read import text_in
 from specpilot.control.step import Evidence
 from specpilot.control.store import Store
 from specpilot.decide.caps_memory import CapMemory
@@ -25,8 +26,8 @@ COMPONENT = "tuner"
 
 def memory_in(config_map: Body | None) -> Memory:
     """The memory that a ConfigMap holds; an empty one whose note says why where it cannot be read."""
-    text = ((config_map or {}).get("data") or {}).get(MEMORY_KEY)
-    return Memory.from_json(text) if isinstance(text, str) else Memory()
+    text = text_in(config_map, MEMORY_KEY)
+    return Memory() if text is None else Memory.from_json(text)
 
 
 def recall(live: Live, config_map: Body | None) -> None:

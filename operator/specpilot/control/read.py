@@ -68,11 +68,17 @@ def version_of(body: Body) -> str:
     return f"{meta.get('generation')}/{meta.get('annotations')}"
 
 
+def text_in(config_map: Body | None, key: str) -> str | None:
+    """What a ConfigMap holds under `key`; None without it, and where somebody put there what is no text."""
+    text = ((config_map or {}).get("data") or {}).get(key)
+    return text if isinstance(text, str) else None
+
+
 def schedule_in(config_map: Body | None) -> Schedule | None:
     """The schedule that a ConfigMap holds; None where there is none that an engine would take."""
-    text = ((config_map or {}).get("data") or {}).get(SCHEDULE_KEY)
+    text = text_in(config_map, SCHEDULE_KEY)
     try:
-        return parse_schedule(text) if isinstance(text, str) else None
+        return None if text is None else parse_schedule(text)
     except ScheduleError:
         return None
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specpilot.decide.arm import SCHEDULE, Arm, parse
+from specpilot.decide.stored import UNREADABLE, finite
 from specpilot.estimate.load import LoadMemory
 
 VERSION = 1
@@ -115,7 +115,7 @@ class ArmMemory:
         try:
             doc = json.loads(text)
             return cls._read(doc) if doc["version"] == VERSION else cls()
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError):
+        except UNREADABLE:
             return cls()
 
     @classmethod
@@ -124,27 +124,27 @@ class ArmMemory:
         return cls(
             str(doc["spec"]),
             _arm(doc["inForce"]),
-            _number(doc["since"]),
-            (_arm(then[0]), _number(then[1])) if then else None,
+            finite(doc["since"]),
+            (_arm(then[0]), finite(then[1])) if then else None,
             bool(doc["back"]),
             _going(*going) if going else None,
             tuple(
-                Barred(_arm(arm), _load(rows), _number(length), bool(failed))
+                Barred(_arm(arm), _load(rows), finite(length), bool(failed))
                 for arm, rows, length, failed in doc["barred"]
             ),
             _arm(doc["told"]) if doc["told"] else None,
             str(doc["why"]),
             str(doc["reason"]),
-            _number(doc["startup"]),
+            finite(doc["startup"]),
             {
-                _arm(arm): {int(e): Seen(*(_number(v) for v in row)) for e, *row in rows}
+                _arm(arm): {int(e): Seen(*(finite(v) for v in row)) for e, *row in rows}
                 for arm, rows in doc["seen"].items()
             },
         )
 
 
 def _going(before: Any, at: Any, predicted: Any, ready_at: Any) -> Going:
-    return Going(_arm(before), _number(at), _number(predicted), _number(ready_at))
+    return Going(_arm(before), finite(at), finite(predicted), finite(ready_at))
 
 
 def _rows(load: LoadMemory) -> list[list[float]]:
@@ -152,7 +152,7 @@ def _rows(load: LoadMemory) -> list[list[float]]:
 
 
 def _load(rows: list[list[float]]) -> LoadMemory:
-    return LoadMemory({int(e): _number(s) for e, s, _ in rows}, {int(e): _number(b) for e, _, b in rows})
+    return LoadMemory({int(e): finite(s) for e, s, _ in rows}, {int(e): finite(b) for e, _, b in rows})
 
 
 def _arm(text: Any) -> Arm:
@@ -160,10 +160,3 @@ def _arm(text: Any) -> Arm:
     if arm is None:
         raise ValueError(f"not an arm: {text!r}")
     return arm
-
-
-def _number(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError("not a number")
-    return number

@@ -21,7 +21,8 @@ from specpilot.decide.caps_trial import Ended, follow, length_at, name
 from specpilot.decide.decision import Decision
 from specpilot.decide.memory import Tried
 from specpilot.decide.proof import Measured, extent
-from specpilot.decide.schedule import shorten
+from specpilot.decide.schedule import depths_at, shorten
+from specpilot.decide.schedule import in_words as schedule_in_words
 from specpilot.decide.settings import Settings
 from specpilot.estimate import constants as c
 from specpilot.estimate.counters import TrialCount
@@ -84,9 +85,7 @@ def decide(
 
 def depths_of(caps: Sequence[Step], least: int) -> Depths:
     """The depth at each batch 1..n, n being at least `least` and so many as `caps` tell apart."""
-    ends = np.array([s.up_to for s in caps])
-    at = np.minimum(np.searchsorted(ends, np.arange(1, max(least, int(ends[-1])) + 1)), len(caps) - 1)
-    return np.asarray(np.array([s.tokens for s in caps])[at], np.intp)
+    return depths_at(caps, max(least, caps[-1].up_to))
 
 
 def steps_of(schedule: Schedule, tokens: int) -> tuple[Step, ...]:
@@ -99,15 +98,7 @@ def steps_of(schedule: Schedule, tokens: int) -> tuple[Step, ...]:
 
 def in_words(caps: Sequence[Step]) -> str:
     """For people: "at most 7 drafts up to 128 requests, then 0"."""
-    *most, last = caps
-    if not most:
-        return f"at most {last.tokens} drafts at any load"
-    first, *others = most
-    parts = [
-        f"at most {first.tokens} drafts up to {first.up_to} requests",
-        *(f"{s.tokens} up to {s.up_to}" for s in others),
-    ]
-    return f"{', '.join(parts)}, then {last.tokens}"
+    return schedule_in_words(caps, "at most {} drafts")
 
 
 def _noted(memory: CapMemory, facts: Situation, settings: Settings, now: float) -> CapMemory:

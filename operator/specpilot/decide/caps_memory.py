@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from specpilot.decide.memory import Tried
+from specpilot.decide.stored import UNREADABLE, finite
 
 VERSION = 1
 
@@ -64,7 +64,7 @@ class CapMemory:
         try:
             doc = json.loads(text)
             return cls._read(doc) if doc["version"] == VERSION else cls()
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError):
+        except UNREADABLE:
             return cls()
 
     @classmethod
@@ -72,26 +72,19 @@ class CapMemory:
         trial = doc["trial"]
         return cls(
             str(doc["of"]),
-            _number(doc["since"]),
-            _number(doc["endedAt"]),
-            Tried(int(trial[0]), _number(trial[1])) if trial else None,
+            finite(doc["since"]),
+            finite(doc["endedAt"]),
+            Tried(int(trial[0]), finite(trial[1])) if trial else None,
             tuple(
                 BarredCap(
                     int(edge),
                     int(old),
                     int(new),
-                    None if n is None else _number(n),
-                    _number(b, 1),
-                    _number(at),
+                    None if n is None else finite(n),
+                    finite(b, 1),
+                    finite(at),
                 )
                 for edge, old, new, n, b, at in doc["barred"]
             ),
             {int(edge): int(count) for edge, count in doc["fruitless"]},
         )
-
-
-def _number(value: Any, least: float = -math.inf) -> float:
-    number = float(value)
-    if not (math.isfinite(number) and number >= least):
-        raise ValueError(f"{value!r} cannot be one")
-    return number

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from specpilot.decide.stored import UNREADABLE, finite
 from specpilot.estimate import constants as c
 from specpilot.estimate.cost import CellMemory, CostMemory
 from specpilot.estimate.dispersion import Dispersion
@@ -135,15 +136,7 @@ class Memory:
                 version = doc.get("version") if isinstance(doc, dict) else None
                 return cls(note=f"the tuner's memory has version {version}, not {VERSION}: it starts afresh")
             return cls._read(doc)
-        except (
-            ValueError,
-            TypeError,
-            KeyError,
-            IndexError,
-            AttributeError,
-            OverflowError,
-            RecursionError,
-        ) as e:
+        except UNREADABLE as e:
             return cls(note=f"the tuner's memory cannot be read ({e!r}): it starts afresh")
 
     @classmethod
@@ -223,12 +216,12 @@ def _tried(row: Any) -> Tried | None:
     if row is None:
         return None
     generation, at, predicted = row
-    return Tried(int(generation), _number(at), None if predicted is None else _finite(predicted))
+    return Tried(int(generation), _number(at), None if predicted is None else finite(predicted))
 
 
 def _undone(rows: Iterable[Any]) -> tuple[Undone, ...]:
     return tuple(
-        Undone(_number(batch, 1.0), int(old), int(new), _finite(length), _finite(seconds), _number(at))
+        Undone(_number(batch, 1.0), int(old), int(new), finite(length), finite(seconds), _number(at))
         for batch, old, new, length, seconds, at in rows
     )
 
@@ -236,12 +229,6 @@ def _undone(rows: Iterable[Any]) -> tuple[Undone, ...]:
 def _shape(labels: Any) -> ModelShape | None:
     """Older memories know of none; one that is not understood comes again from the engines."""
     return parse_shape(labels) if isinstance(labels, dict) else None
-
-
-def _finite(value: Any) -> float:
-    if not math.isfinite(number := float(value)):
-        raise ValueError(f"{value!r} is not a number that can be used")
-    return number
 
 
 def _short(values: Iterable[float]) -> list[float]:

@@ -21,10 +21,15 @@ ROUND = frozenset(s * 2**e // 2 for e in range(12) for s in (2, 3)) - {0}  # 1, 
 
 def depth_indices(steps: Sequence[Step], depths: Sequence[int], max_batch: int) -> Indices:
     """The index in `depths` in force at each batch 1..max_batch; a depth not listed counts as the next lower."""
+    tokens = depths_at(steps, max_batch)
+    return np.asarray(np.maximum(np.searchsorted(np.array(depths), tokens, side="right") - 1, 0), np.intp)
+
+
+def depths_at(steps: Sequence[Step], max_batch: int) -> Indices:
+    """The depth itself at each batch 1..max_batch."""
     ends = np.array([s.up_to for s in steps])
     at = np.minimum(np.searchsorted(ends, np.arange(1, max_batch + 1)), len(steps) - 1)
-    tokens = np.array([s.tokens for s in steps])[at]
-    return np.asarray(np.maximum(np.searchsorted(np.array(depths), tokens, side="right") - 1, 0), np.intp)
+    return np.asarray(np.array([s.tokens for s in steps])[at], np.intp)
 
 
 def run_lengths(indices: Indices, depths: Sequence[int]) -> tuple[Step, ...]:
@@ -33,13 +38,15 @@ def run_lengths(indices: Indices, depths: Sequence[int]) -> tuple[Step, ...]:
     return tuple(Step(int(end), depths[indices[end - 1]]) for end in ends)
 
 
-def in_words(steps: Sequence[Step]) -> str:
-    """A schedule as a person reads it: "depth 7 up to 8 requests, 3 up to 64, then 1"."""
-    *most, last = steps
-    if not most:
-        return f"depth {last.tokens} at any load"
-    first, *others = [f"{s.tokens} up to {s.up_to}" for s in most]
-    return f"depth {', '.join([f'{first} requests', *others])}, then {last.tokens}"
+def in_words(steps: Sequence[Step], said: str = "depth {}") -> str:
+    """A schedule as a person reads it: "depth 7 up to 8 requests, 3 up to 64, then 1". `said`: of its first depth."""
+    first, *others = steps
+    if not others:
+        return f"{said.format(first.tokens)} at any load"
+    *between, last = others
+    parts = [f"{said.format(first.tokens)} up to {first.up_to} requests"]
+    parts += [f"{s.tokens} up to {s.up_to}" for s in between]
+    return f"{', '.join(parts)}, then {last.tokens}"
 
 
 def shorten(
