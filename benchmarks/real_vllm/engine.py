@@ -109,7 +109,10 @@ class Engine:
             await asyncio.sleep(0.1)
 
     async def profile(self, request: ProfileRequest) -> tuple[ProfilePoint, ...]:
-        """Step times, measured by the product's own profiler within the request's budget."""
+        """Step times, measured by the product's own profiler within the request's budget.
+
+        Raises TroubleError where there is not one.
+        """
         environment = {**os.environ, **vllm.ENVIRONMENT, "PYTHONPATH": "serving"} | {
             protocol.ENV_PROFILE: request.dump(),
             protocol.ENV_PROFILE_FILE: str(self._folder / "points.jsonl"),

@@ -59,9 +59,10 @@ class Plan:
 
     repeats: int
     # Measured of each segment: as long for all arms, since what answers are like changes as they get longer.
-    seconds: float = 40.0
+    seconds: float = 48.0
     warmup: float = 3.0  # before, in which the prompts are read
-    interval: float = 3.0  # between specpilot's looks, a tenth of a deployment's default
+    # Between specpilot's looks; at a deployment's default, ten times as long, a phase would be eight minutes.
+    interval: float = 3.0
     exploration: float = 0.005  # its price, a deployment's default
     profile: bool = True  # step times are measured beforehand, as in production
     seed: int = 0

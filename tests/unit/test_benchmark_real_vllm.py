@@ -213,11 +213,11 @@ def test_time_is_told_by_depth():
 
 def test_what_is_left_is_told_in_time(tmp_path: Path):
     run = kept.begin(tmp_path / "run.jsonl", SMALL)
-    # In each of four phases six segments of 44.5 s, and two engines' starts of a minute.
-    assert expected_seconds(run) == pytest.approx(4 * 6 * (40 + 3 + 1.5) + 2 * 60)
+    # In each of four phases six segments of 52.5 s, and two engines' starts of a minute and a half.
+    assert expected_seconds(run) == pytest.approx(4 * 6 * (48 + 3 + 1.5) + 2 * 90)
     for key in SMALL.segments(0, "strong"):
         run.segments[key] = Segment(key, 1.0, 1.0, 0.0)
-    assert expected_seconds(run) == pytest.approx(2 * 6 * (40 + 3 + 1.5) + 60)
+    assert expected_seconds(run) == pytest.approx(2 * 6 * (48 + 3 + 1.5) + 90)
 
 
 # its arguments
