@@ -119,7 +119,7 @@ def test_more_repeats_add_to_a_run_and_anything_else_is_refused(tmp_path: Path):
     file = tmp_path / "run.jsonl"
     kept.begin(file, SMALL)
     assert kept.begin(file, replace(SMALL, repeats=3)).plan.repeats == 3
-    with pytest.raises(TroubleError, match=r"another --seconds, 40\.0: give the same again"):
+    with pytest.raises(TroubleError, match=r"another --seconds, 48\.0: give the same again"):
         kept.begin(file, replace(SMALL, seconds=8.0))
 
 
