@@ -23,6 +23,8 @@ from benchmarks.replay.played import WORLDS, Seen, Task, see
 from benchmarks.replay.table import table
 from deploy.console import TroubleError, say
 
+from specpilot.replay.world import WorldError, read_world
+
 QUIET, EVERY = 2.0, 10.0  # seconds before anything is said of the progress, and from then on
 
 
@@ -39,7 +41,7 @@ def main() -> int:
         print(table(runs, criteria))
         if args.json:
             write(args.json, seen, criteria)
-    except TroubleError as e:
+    except (TroubleError, WorldError) as e:
         say(str(e))
         return 1
     except KeyboardInterrupt:
@@ -75,10 +77,14 @@ def known() -> list[str]:
 
 
 def planned(worlds: Sequence[str], seeds: Sequence[int], flips: int, everybody: bool) -> list[Task]:
-    """Every world with every seed, and the other seeds of flip-flop with the product alone. Raises TroubleError."""
+    """Every world with every seed, and the other seeds of flip-flop with the product alone.
+
+    Raises TroubleError, and WorldError of a world's file.
+    """
     for name in worlds:
         if name not in known():
             raise TroubleError(f"{name} is no world: choose from {', '.join(known())}.")
+        read_world(WORLDS / f"{name}.json")  # what is wrong with one is said before anything is played
     if min(seeds) < 0 or len(set(seeds)) < len(seeds):
         raise TroubleError("Give --seeds different numbers from 0 on.")
     tasks = [Task(name, seed, everybody) for name in dict.fromkeys(worlds) for seed in seeds]

@@ -235,3 +235,13 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_played(
     said = capsys.readouterr()
     assert "cannot be written (No such file or directory): name another file" in said.err
     assert (said.out, "runs to play" in said.err) == ("", False)
+
+
+def test_a_world_that_cannot_be_played_is_said_before_anything_is_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "odd.json").write_text('{"name": "odd"')
+    monkeypatch.setattr("benchmarks.replay.__main__.WORLDS", tmp_path)
+    monkeypatch.setattr("sys.argv", ["replay"])
+    assert main() == 1
+    assert "odd.json: it is not JSON" in capsys.readouterr().err
