@@ -15,7 +15,7 @@ from specpilot.control.conditions import Finding
 from specpilot.control.live import Live
 from specpilot.control.read import text_in
 from specpilot.control.rollout import Rollout
-from specpilot.control.step import Evidence, Pod, Taken, comparing, watch
+from specpilot.control.step import Evidence, Pod, Taken, comparing, heard, watch
 from specpilot.decide import arms_worth, caps
 from specpilot.decide.arm import Arm
 from specpilot.decide.caps_memory import CapMemory
@@ -47,7 +47,7 @@ def tick(
     """
     taken = watch(before, counters, to, False)
     memory = taken.evidence.memory
-    able, counts = comparing(before, counters)
+    able, counts = comparing(before, heard(before, counters))
     facts = caps.Situation(
         of=f"{spec_hash(sd)}/{arm}",
         tokens=arm.tokens,

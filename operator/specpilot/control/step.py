@@ -158,8 +158,7 @@ def heard(evidence: Evidence, counters: Mapping[Pod, Counters]) -> Mapping[Pod, 
 
 def comparing(evidence: Evidence, counters: Mapping[Pod, Counters]) -> tuple[bool, list[TrialCount]]:
     """Whether every engine can compare two depths, and what each told last of a trial: one that could not be read this
-    time may be the one that still compares."""
-    counters = heard(evidence, counters)
+    time may be the one that still compares. `counters` as `heard`."""
     able = bool(counters) and all(c.live and c.trial is not None for c in counters.values())
     latest = {**evidence.before, **counters}
     return able, [c.trial for c in latest.values() if c.trial is not None]

@@ -42,7 +42,6 @@ WINDOW_NOISE = 0.05  # log deviation that all steps of a window share
 COST_HALF_LIFE = 3600.0  # of traffic
 COST_FIRST_WINDOWS = 6.0  # windows that its first dispersion, 1, counts for
 COST_DISPERSION_RANGE = (0.05, 25.0)
-COST_SHIFT = 0.08  # log; smaller shifts are left to forgetting
 CONTRAST_Z = 5.5  # depths this far from memory against each other are a shift
 CARRY_COST = 0.05  # share of the evidence that is left when depths moved against each other
 LEAST_STEPS = 8.0  # clean steps of a cell before it takes part in a test

@@ -94,7 +94,7 @@ def learn(
     shift = None
     keep = 0.5 ** (max(w.seconds for w in windows) / c.COST_HALF_LIFE)
     old, dispersion = memory, memory.dispersion
-    if known and level and abs(common) >= c.COST_SHIFT:
+    if known and level:
         shift = CostShift(common, level_z)
         old, level_z = _moved(memory, common), 0.0
     if known > 1 and contrast > c.CONTRAST_Z**2 + 2 * (freedom - 1):
