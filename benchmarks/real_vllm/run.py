@@ -87,7 +87,6 @@ async def _scenario(kept: Kept, engine: Engine, to: Settings, repeat: int, draft
 
 async def _segment(engine: Engine, plan: Plan, key: Key, tuned: Tuned, max_batch: int) -> Segment:
     mine = key.arm == PRODUCT
-    changes: list[dict[str, Any]] = []
     await engine.use(tuned.schedule if mine else fixed(FIXED[key.arm], max_batch))
     if mine:
         tuned.begin(await engine.counters())  # as in production, it sees the load come
@@ -95,8 +94,7 @@ async def _segment(engine: Engine, plan: Plan, key: Key, tuned: Tuned, max_batch
         await asyncio.sleep(plan.warmup)
         before, seen = await engine.counters(), await engine.last_step()
         end = time.monotonic() + plan.seconds
-        if mine:
-            changes = await _tune(engine, tuned, plan, end)
+        changes = await _watch(engine, tuned if mine else None, plan, end)
         await asyncio.sleep(max(end - time.monotonic(), 0))
         after, steps = await engine.counters(), await engine.steps(seen)
         (tuned.end if mine else tuned.saw)(after)
@@ -112,14 +110,18 @@ async def _segment(engine: Engine, plan: Plan, key: Key, tuned: Tuned, max_batch
     )
 
 
-async def _tune(engine: Engine, tuned: Tuned, plan: Plan, end: float) -> list[dict[str, Any]]:
-    """Look at every interval until `end`; the changes made."""
+async def _watch(engine: Engine, tuned: Tuned | None, plan: Plan, end: float) -> list[dict[str, Any]]:
+    """Look at every interval until `end`; the changes that specpilot made.
+
+    Engines whose depth is fixed are looked at as often: they are monitored too.
+    """
     begun, changes = time.monotonic(), []
     looks = int((end - begun - 0.1) / plan.interval)  # none at the very end, whose effect nobody would see
     for number in range(1, looks + 1):
         await asyncio.sleep(max(begun + number * plan.interval - time.monotonic(), 0))
-        change = tuned.look(await engine.counters())
-        if change is not None:
+        counters = await engine.counters()
+        change = None if tuned is None else tuned.look(counters)
+        if tuned is not None and change is not None:
             await engine.use(tuned.schedule)
             changes.append({"after": round(time.monotonic() - begun, 2), **change})
     return changes

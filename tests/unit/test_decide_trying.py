@@ -201,6 +201,31 @@ def test_a_load_that_moved_need_not_wait_for_the_trial() -> None:
     assert Schedule(0, decision.steps).tokens_at(256) < 5
 
 
+@pytest.mark.parametrize(("ago", "released"), [(15, True), (75, True), (600, False)])
+def test_a_trial_begun_when_traffic_shifted_gives_way_to_a_depth_better_than_both(
+    ago: int, released: bool
+) -> None:
+    """The first look at new traffic knows little of it: depth 1 seemed worth a trial against depth 3, and by the next
+    looks nothing should be drafted at all."""
+    old, new = (Step(256, 3),), (Step(256, 1),)
+    before = replace(on_trial(Pairs())[0], in_force=Schedule(9, new))
+    settings = replace(before, in_force=Schedule(9, new, trial=Trial(old, 8, 60)))
+    cells = {(k, 64): Cell(100, 100 * FIGURE_3.seconds(k, 64), 6400, 6400) for k in (0, 1, 3)}
+    hopeless = Window("pod-1", 0.0, 15.0, cells, (6400.0,) * 3, (0.0,) * 3)
+    profile, memory, now = FIGURE_3.profile(), Memory(), 1e6
+    for _ in range(3):
+        memory, _ = tune(memory, [hopeless], profile, before, now)
+        now += 15
+    shifted = replace(memory, shift="survival", shifted_at=now - ago, changed_at=now - ago)
+    counts = [TrialCount(9, Pairs(2, 0.4, 0.08), True)]
+    _, decision = tune(shifted, [hopeless], profile, settings, now, counts)
+    if not released:
+        assert (decision.change, decision.reason) == (False, Reason.VERIFYING)
+        return
+    assert (decision.settled, decision.trial, decision.reason) == (True, None, Reason.TRAFFIC_SHIFT)
+    assert Schedule(0, decision.steps).tokens_at(64) == 0
+
+
 @pytest.mark.parametrize(
     ("survival", "measured", "predicted", "refuted"),
     [

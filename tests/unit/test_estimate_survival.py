@@ -132,6 +132,22 @@ def test_deeper_slots_come_back_as_they_were_after_traffic_that_accepts_nothing(
     assert believe(back, 4).acceptance == pytest.approx(believe(before, 4).acceptance, abs=0.12)
 
 
+@pytest.mark.parametrize("reached", [5.0, 25.0])
+def test_a_deeper_slot_that_few_drafts_reached_in_vain_comes_back_with_the_first(reached: float) -> None:
+    """Where a first slot is accepted once in ten, few drafts tell of the second: none of them accepted is no sign that
+    it stays as bad when the first one recovers."""
+    before = after(*[window((10000.0,) * 4)] * 10)
+    poor = after(*[window((reached, reached), (0.1, 0.0), requests=64)] * 10, memory=before)
+    assert believe(poor, 4).survival[0] < 0.15
+    back, shift = learn(poor, [window((400.0,), TRUTH[:1], requests=64)])
+    assert shift is not None
+    belief = believe(back, 4)
+    assert (
+        belief.acceptance[1] > 0.2
+    )  # a third of it, and a fourteenth where those 25 are taken at their word
+    assert belief.deviation()[1] > 0.08
+
+
 def test_a_small_drift_is_followed_without_an_alarm() -> None:
     memory, alarms = SurvivalMemory(), 0
     for i in range(80):

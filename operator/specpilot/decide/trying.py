@@ -17,7 +17,7 @@ from specpilot.decide.memory import Memory, Tried
 from specpilot.decide.proof import Answer, borne_out, extent, favour, refuted, weigh
 from specpilot.decide.schedule import depth_indices
 from specpilot.decide.settings import Settings
-from specpilot.decide.verdict import can_be_tried, depths_named
+from specpilot.decide.verdict import can_be_tried, depths_named, shifted_lately
 from specpilot.estimate import constants as c
 from specpilot.estimate.counters import TrialCount
 from specpilot.estimate.windows import Window
@@ -131,7 +131,7 @@ def follow(
         text = f"{why}, so it is kept as estimated, unproved"
         return Progress(memory, released=True, given_up=settled(reason, text, new))
     another_load = memory.load_then.moved(memory.load) >= c.LOAD_SHIFT
-    return Progress(memory, released=another_load or memory.shifted_at == now)
+    return Progress(memory, released=another_load or shifted_lately(memory, settings, now))
 
 
 def _believed(land: Landscape, old: Indices, new: Indices, weights: Floats) -> tuple[float, float]:

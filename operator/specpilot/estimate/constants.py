@@ -12,6 +12,7 @@ PROMPT_HEAVY = 4.0  # prompt tokens a generated one, above which inter-token lat
 # Survival
 PRIOR_ACCEPTANCE = 0.65  # conditional acceptance of a slot before anything is known
 PRIOR_DRAFTS = 6.0  # drafts' worth of that belief
+SLOT_SPREAD = 1.0  # log odds by which a slot differs from what was believed of it before it was seen
 CARRY_DRAFTS = 24.0  # drafts' worth of a deeper slot's belief that is left after a shift
 SURVIVAL_HALF_LIFE = 300.0  # of traffic
 RARELY_SEEN = 1 / 6  # of that speed, at which positions fade that are hardly ever drafted

@@ -48,11 +48,13 @@ class SurvivalMemory:
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """Belief about the first K slots. `survival[j]` is s_{j+1}; `acceptance` conditional, with `variance`."""
+    """Belief about the first K slots. `survival[j]` is s_{j+1}; `acceptance` conditional, with `variance`, and
+    `guess` what it would be without the evidence."""
 
     survival: Floats
     acceptance: Floats
     variance: Floats
+    guess: Floats
     evidence: Floats  # effective drafts seen by position
 
     def lengths(self) -> Floats:
@@ -84,7 +86,7 @@ class Shift:
 
 def believe(memory: SurvivalMemory, depth: int) -> Survival:
     """The belief about `depth` slots."""
-    q, var, seen = np.empty(depth), np.empty(depth), np.empty(depth)
+    q, var, guesses, seen = (np.empty(depth) for _ in range(4))
     s, variance_s = 1.0, 0.0
     moves: list[float] = []
     for j in range(depth):
@@ -95,6 +97,7 @@ def believe(memory: SurvivalMemory, depth: int) -> Survival:
         guess = _at(memory.prior, j, q[j - 1] if j else c.PRIOR_ACCEPTANCE)
         if j < len(memory.prior) and moves:
             guess = _moved(guess, float(np.mean(moves)))
+        guesses[j] = guess
         weight = _at(memory.weight, j, c.PRIOR_DRAFTS)
         trials = drafted * s + weight
         q[j] = min(max((accepted + weight * guess) / trials, _LEAST), 1 - _LEAST)
@@ -107,7 +110,7 @@ def believe(memory: SurvivalMemory, depth: int) -> Survival:
         s, seen[j] = now, drafted
         if j < len(memory.prior) and drafted >= c.LEAST_DRAFTS:
             moves.append(_move(memory.prior[j], q[j]))
-    return Survival(np.asarray(np.cumprod(q)), q, var, seen)
+    return Survival(np.asarray(np.cumprod(q)), q, var, guesses, seen)
 
 
 def learn(memory: SurvivalMemory, windows: Iterable[Window]) -> tuple[SurvivalMemory, Shift | None]:
@@ -224,19 +227,39 @@ def _carry(memory: SurvivalMemory, before: Counts, late: Counts) -> SurvivalMemo
     Traffic that is easier to draft is so at every slot, by about as much on the logit scale.
     """
     depth = max(len(before[0]), len(late[0]), len(memory.prior))
-    old = believe(replace(memory, drafted=before[0], accepted=before[1]), depth)
+    old, variance = _compared(replace(memory, drafted=before[0], accepted=before[1]), depth)
     fresh = replace(memory, drafted=late[0], accepted=late[1], prior=(), weight=(), recent=())
     new = believe(fresh, depth)
-    seen = [new.evidence[j] >= c.LEAST_DRAFTS for j in range(depth)]
-    moves = [_move(old.acceptance[j], new.acceptance[j]) for j in range(depth) if seen[j]]
+    seen = new.evidence >= c.LEAST_DRAFTS
+    moves = [_move(old[j], new.acceptance[j]) for j in range(depth) if seen[j]]
     move = float(np.mean(moves)) if moves else 0.0
-    prior = tuple(
-        float(new.acceptance[j]) if seen[j] else _moved(old.acceptance[j], move) for j in range(depth)
-    )
-    carried = [float(min(c.CARRY_DRAFTS, e + c.PRIOR_DRAFTS)) for e in old.evidence]
-    # What the window shows of a slot speaks for itself.
-    weight = tuple(c.PRIOR_DRAFTS if now else w for now, w in zip(seen, carried, strict=True))
-    return replace(fresh, prior=prior, weight=weight)
+    prior = np.array([new.acceptance[j] if seen[j] else _moved(old[j], move) for j in range(depth)])
+    # What the window shows of a slot speaks for itself; another's belief is worth as many drafts as leave its variance.
+    carried = np.clip(1 / (prior * (1 - prior) * variance), c.PRIOR_DRAFTS, c.CARRY_DRAFTS)
+    weight = np.where(seen, c.PRIOR_DRAFTS, carried)
+    return replace(fresh, prior=tuple(map(float, prior)), weight=tuple(map(float, weight)))
+
+
+def _compared(memory: SurvivalMemory, depth: int) -> tuple[Floats, Floats]:
+    """Acceptance by slot as it is compared with that of other slots, and the variance of its log odds.
+
+    Where few drafts come as far as a slot, none of them accepted is no sign of one in a thousand. On the logit scale
+    what is true of a slot differs from what else is known of it by SLOT_SPREAD, normally; this is the mode.
+    """
+    belief = believe(memory, depth)
+    reached = np.concatenate(([1.0], belief.survival[:-1]))
+    accepted = np.array([_at(memory.accepted, j) for j in range(depth)]) / memory.dispersion.value
+    tries = np.maximum(belief.evidence * reached, accepted)
+    rate = np.where(tries > 0, accepted / np.maximum(tries, 1e-9), belief.guess)
+    low, high = (
+        np.minimum(belief.guess, rate),
+        np.maximum(belief.guess, rate),
+    )  # the mode lies between the two
+    for _ in range(40):
+        q = np.clip((low + high) / 2, _LEAST, 1 - _LEAST)
+        pull = (np.log(q / (1 - q)) - np.log(belief.guess / (1 - belief.guess))) / c.SLOT_SPREAD**2
+        low, high = np.where(accepted - tries * q > pull, (q, high), (low, q))
+    return q, 1 / (tries * q * (1 - q) + c.SLOT_SPREAD**-2)
 
 
 def _logit(q: float) -> float:
