@@ -120,8 +120,7 @@ async def _watch(engine: Engine, tuned: Tuned | None, plan: Plan, end: float) ->
     for number in range(1, looks + 1):
         await asyncio.sleep(max(begun + number * plan.interval - time.monotonic(), 0))
         counters = await engine.counters()
-        change = None if tuned is None else tuned.look(counters)
-        if tuned is not None and change is not None:
+        if tuned is not None and (change := tuned.look(counters)) is not None:
             await engine.use(tuned.schedule)
             changes.append({"after": round(time.monotonic() - begun, 2), **change})
     return changes

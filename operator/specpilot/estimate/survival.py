@@ -251,13 +251,12 @@ def _compared(memory: SurvivalMemory, depth: int) -> tuple[Floats, Floats]:
     accepted = np.array([_at(memory.accepted, j) for j in range(depth)]) / memory.dispersion.value
     tries = np.maximum(belief.evidence * reached, accepted)
     rate = np.where(tries > 0, accepted / np.maximum(tries, 1e-9), belief.guess)
-    low, high = (
-        np.minimum(belief.guess, rate),
-        np.maximum(belief.guess, rate),
-    )  # the mode lies between the two
+    at = np.log(belief.guess / (1 - belief.guess))
+    # The mode lies between the guess and the rate.
+    low, high = np.minimum(belief.guess, rate), np.maximum(belief.guess, rate)
     for _ in range(40):
         q = np.clip((low + high) / 2, _LEAST, 1 - _LEAST)
-        pull = (np.log(q / (1 - q)) - np.log(belief.guess / (1 - belief.guess))) / c.SLOT_SPREAD**2
+        pull = (np.log(q / (1 - q)) - at) / c.SLOT_SPREAD**2
         low, high = np.where(accepted - tries * q > pull, (q, high), (low, q))
     return q, 1 / (tries * q * (1 - q) + c.SLOT_SPREAD**-2)
 
