@@ -84,6 +84,16 @@ def test_what_was_undone_is_not_tried_again_until_traffic_changes() -> None:
     assert len(world.run(6 * HOUR, 64).tried) > 2
 
 
+def test_one_request_of_slow_steps_is_known_from_several_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.unit.caps_world.STEP", 0.1)  # 300 steps a look
+    world = World(bad).run(24 * HOUR, 1)
+    count = len(world.tried)
+    assert count <= 2
+    assert all(b.length is not None for b in world.memory.barred)
+    world.length = 1.3
+    assert len(world.run(12 * HOUR, 1).tried) > count
+
+
 def test_a_cap_of_none_is_left_again_when_traffic_has_turned_good() -> None:
     world = World(figure).run(3 * HOUR, 256)
     assert world.cap(256) == 0

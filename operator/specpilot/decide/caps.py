@@ -8,7 +8,7 @@ it was. Without a trial, and wherever none has run, the cap is all drafts of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from specpilot.api.vocabulary import Reason
 from specpilot.decide import caps_constants as k
 from specpilot.decide.caps_memory import BarredCap, CapMemory
-from specpilot.decide.caps_trial import Ended, follow, length_at, name
+from specpilot.decide.caps_trial import Ended, follow, name
 from specpilot.decide.decision import Decision
 from specpilot.decide.memory import Tried
 from specpilot.decide.proof import Measured, extent
@@ -74,12 +74,13 @@ def decide(
     windows = [w for w in windows if w.cells]
     if not windows:
         return memory, _hold(settings, Reason.WAITING_FOR_EVIDENCE, f"no decoding was seen: {AS_IT_IS}")
+    memory = memory.after(windows)
     caps = settings.in_force.caps
     if caps is not None and caps.trial is not None:
         memory, ended = follow(memory, caps, settings, windows, counts)
         if ended is None:
             return memory, _hold(settings, Reason.VERIFYING, "two caps alternate")
-        return _settled(memory, ended, caps, settings, windows, load, now)
+        return _settled(memory, ended, caps, settings, load, now)
     return _propose(memory, facts, settings, load, windows, now, hint)
 
 
@@ -118,7 +119,6 @@ def _settled(
     ended: Ended,
     caps: Caps,
     settings: Settings,
-    windows: Sequence[Window],
     load: LoadMemory,
     now: float,
 ) -> tuple[CapMemory, Turn]:
@@ -133,7 +133,7 @@ def _settled(
         old, new = (new, old) if ended.kept else (old, new)
         barred = [b for b in barred if (b.edge, b.old, b.new) != (edge, old, new)]
         batch = load.batch.get(edge, float(edge))
-        barred.append(BarredCap(edge, old, new, length_at(windows, edge, old), round(batch, 2), now))
+        barred.append(BarredCap(edge, old, new, memory.length(edge, old), round(batch, 2), now))
     memory = replace(
         memory,
         trial=None,
@@ -171,7 +171,7 @@ def _propose(
     if not facts.settled or share < 2 * c.TRIAL_GONE or not there:
         return memory, _hold(settings, Reason.WAITING_FOR_EVIDENCE, f"nothing can be tried now: {AS_IT_IS}")
     batch = load.batch[edge]
-    memory = _lifted(memory, edge, batch, windows, now)
+    memory = _lifted(memory, edge, batch, now)
     rest = max(k.REST_DWELLS * settings.dwell, k.TRIAL_COST / price)
     rest *= 2.0 ** min(memory.fruitless.get(edge, 0), k.MOST_DOUBLED)
     if now - memory.since < settings.dwell or now - memory.ended_at < rest:
@@ -225,21 +225,27 @@ def _bucket(edge: int) -> slice:
     return slice(edge // 2, edge if edge < BUCKETS[-1] else None)
 
 
-def _lifted(memory: CapMemory, edge: int, batch: float, windows: Sequence[Window], now: float) -> CapMemory:
-    """Without what is barred in this bucket no longer, since traffic is another; then a trial is due sooner, too."""
-    kept = tuple(b for b in memory.barred if b.edge != edge or _holds(b, batch, windows, now))
-    if len(kept) == len(memory.barred):
-        return memory
-    fruitless: Mapping[int, int] = {e: n for e, n in memory.fruitless.items() if e != edge}
-    return replace(memory, barred=kept, fruitless=fruitless)
+def _lifted(memory: CapMemory, edge: int, batch: float, now: float) -> CapMemory:
+    """Without what is barred in this bucket no longer, since traffic is another; then a trial is due sooner, too.
+
+    What was barred before enough was seen of its traffic stands for the traffic that is seen first.
+    """
+    here = [b for b in memory.barred if b.edge == edge]
+    held = [b for b in here if _holds(b, batch, memory.length(edge, b.old), now)]
+    held = [replace(b, length=memory.length(edge, b.old)) if b.length is None else b for b in held]
+    fruitless = memory.fruitless
+    if len(held) < len(here):
+        fruitless = {e: n for e, n in fruitless.items() if e != edge}
+    barred = (*(b for b in memory.barred if b.edge != edge), *held)
+    return memory if held == here else replace(memory, barred=barred, fruitless=fruitless)
 
 
-def _holds(barred: BarredCap, batch: float, windows: Sequence[Window], now: float) -> bool:
+def _holds(barred: BarredCap, batch: float, length: float | None, now: float) -> bool:
+    """`length`: as seen of late at the cap that was kept."""
     if barred.old == 0:
         return now - barred.at < k.LOOK_AGAIN
     if max(batch / barred.batch, barred.batch / batch) > k.BATCH_CHANGED:
         return False
-    length = length_at(windows, barred.edge, barred.old)
     if length is None or barred.length is None:
         return True
     return abs(length - barred.length) < k.LENGTH_CHANGED

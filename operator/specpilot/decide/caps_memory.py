@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from specpilot.decide import caps_constants as k
 from specpilot.decide.memory import Tried
 from specpilot.decide.stored import UNREADABLE, finite
+from specpilot.estimate.windows import Window
 
 VERSION = 1
+Lengths = Mapping[tuple[int, int], tuple[float, float]]  # (cap, bucket) → requests times steps, tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,8 @@ class BarredCap:
 @dataclass(frozen=True, slots=True)
 class CapMemory:
     """Of one arm under one spec (`of`). `since`: when that was first seen; `ended_at`: when the last trial was over;
-    `fruitless`: trials in a row that changed nothing, by bucket. Times in epoch seconds, 0 never."""
+    `fruitless`: trials in a row that changed nothing, by bucket; `lengths`: what was seen lately, by cap and bucket,
+    which a restart forgets. Times in epoch seconds, 0 never."""
 
     of: str = ""
     since: float = 0.0
@@ -37,6 +42,23 @@ class CapMemory:
     trial: Tried | None = None  # of the caps in force
     barred: tuple[BarredCap, ...] = ()
     fruitless: Mapping[int, int] = field(default_factory=dict)
+    lengths: Lengths = field(default_factory=dict)
+
+    def length(self, edge: int, cap: int) -> float | None:
+        """Log of the tokens that a step gave each request in a bucket at a cap; None where too little was seen."""
+        requests, emitted = self.lengths.get((cap, edge), (0.0, 0.0))
+        if requests < k.LENGTH_REQUESTS or emitted <= 0:
+            return None
+        return round(math.log(emitted / requests), 4)
+
+    def after(self, windows: Iterable[Window]) -> CapMemory:
+        """With what one tick showed: few requests and slow steps need several. What is older than the newest
+        2 × LENGTH_REQUESTS counts for no more than as many."""
+        lengths = dict(self.lengths)
+        for key, cell in ((key, cell) for w in windows for key, cell in w.cells.items()):
+            requests, emitted = lengths.get(key, (0.0, 0.0))
+            lengths[key] = requests + cell.requests, emitted + cell.emitted
+        return replace(self, lengths={key: _newest(*sums) for key, sums in lengths.items()})
 
     @property
     def decided(self) -> tuple[object, ...]:
@@ -88,3 +110,8 @@ class CapMemory:
             ),
             {int(edge): int(count) for edge, count in doc["fruitless"]},
         )
+
+
+def _newest(requests: float, emitted: float) -> tuple[float, float]:
+    shrink = min(2 * k.LENGTH_REQUESTS / requests, 1.0)
+    return requests * shrink, emitted * shrink

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specpilot.api.vocabulary import Reason
-from specpilot.decide import caps_constants as k
 from specpilot.decide.caps_memory import CapMemory
 from specpilot.decide.proof import Answer, Measured, weigh
 from specpilot.decide.settings import Settings
@@ -76,15 +75,6 @@ def name(new: int, old: int, edge: int) -> str:
     least = f"{edge // 2 + 1} to " if edge > 2 else ""
     where = f"{least}{few}" if edge < BUCKETS[-1] else f"{edge // 2 + 1} requests and more"
     return f"at most {new} drafts instead of {old} at {where}"
-
-
-def length_at(windows: Sequence[Window], edge: int, depth: int) -> float | None:
-    """Log of the tokens that a step gave each request in a bucket at a cap; None where too little was seen."""
-    cells = [w.cells[depth, edge] for w in windows if (depth, edge) in w.cells]
-    requests, emitted = sum(x.requests for x in cells), sum(x.emitted for x in cells)
-    if requests < k.LENGTH_REQUESTS or emitted <= 0:
-        return None
-    return round(math.log(emitted / requests), 4)
 
 
 def _changes(caps: Caps) -> tuple[Change, ...]:
