@@ -199,8 +199,8 @@ def test_only_a_trial_of_the_arm_in_force_is_waited_for(arm: Arm, schedule: Sche
 def test_a_cap_that_was_on_trial_keeps_no_other_arm_in_force(caps: Caps) -> None:
     of = sd(mode="Apply", actuator="Restart")
     live = Live("u", choice=Choice(Profiling(), None))
-    seen = {NONE: {64: Seen(1e4, 0.0, 100)}}
-    live.arms = ArmMemory(spec_hash(of), in_force=NONE, since=1.0, seen=seen, startup=60.0)
+    seen = {NONE: {64: Seen(1e4, 0.0)}}
+    live.arms = ArmMemory(spec_hash(of), in_force=NONE, since=1.0, looks=100, seen=seen, startup=60.0)
     to = settings(of.spec, replace(SCHEDULED, caps=caps))
     taken = ticks(Live("u"), SCHEDULED, 2)[-1]
     _, turn = arms.look(

@@ -44,13 +44,22 @@ def test_replicas_add_evidence_and_forget_no_faster_than_one() -> None:
     known = view(world.memory, PROFILE, Settings(DEPTHS, 128, world.schedule), SCHEDULE, True)
     window = world.window()
     (one, told), (ten, told_by_ten) = (
-        learn({SCHEDULE: {16: Seen(1000.0, 0.1, 5.0)}}, SCHEDULE, known, [window] * n) for n in (1, 10)
+        learn({SCHEDULE: {16: Seen(1000.0, 0.1)}}, SCHEDULE, known, [window] * n) for n in (1, 10)
     )
     keep = 0.5 ** (TICK / a.HALF_LIFE)
     new = one[SCHEDULE][16].precision - 1000 * keep
     assert (told, told_by_ten) == (1, 1)
     assert ten[SCHEDULE][16].precision == pytest.approx(1000 * keep + 10 * new)
-    assert one[SCHEDULE][16].windows == ten[SCHEDULE][16].windows == 5 * keep + 1
+
+
+@pytest.mark.parametrize("seconds", [30.0, 600.0])
+def test_looks_count_whole_however_far_apart(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    monkeypatch.setattr("tests.unit.arms_world.TICK", seconds)
+    world = World({NONE: 0.12})
+    world.run(4 * HOUR)
+    assert world.reasons[0] == "ArmChanged"
+    left = world.turns[0][0] - 1e6
+    assert left == pytest.approx(max(a.DWELLS * DWELL, a.LEAST_WINDOWS * seconds), abs=2 * seconds)
 
 
 def test_an_arm_that_measures_worse_is_undone_early_and_not_tried_again() -> None:
@@ -187,7 +196,7 @@ def test_adaptive_verification_is_no_safe_bet_until_it_was_measured() -> None:
     world = World({ADAPTIVE: 0.2}, acceptance=0.8, allowed=(SCHEDULE, NONE, STATIC_3, ADAPTIVE))
     world.run(4 * HOUR)
     assert world.turns == []
-    world.arms = replace(world.arms, seen={**world.arms.seen, ADAPTIVE: {16: Seen(1e5, 0.2, 60)}})
+    world.arms = replace(world.arms, seen={**world.arms.seen, ADAPTIVE: {16: Seen(1e5, 0.2)}})
     world.run(2 * STARTUP)
     assert (world.reasons, world.in_force) == (["ArmChanged"], ADAPTIVE)
 
@@ -236,7 +245,7 @@ def test_other_text_is_no_arm(text: str) -> None:
         told=st.none() | ARMS,
         why=st.text(max_size=40),
         seen=st.dictionaries(
-            ARMS, st.dictionaries(st.sampled_from([1, 16]), st.builds(Seen, NUMBERS, NUMBERS, NUMBERS))
+            ARMS, st.dictionaries(st.sampled_from([1, 16]), st.builds(Seen, NUMBERS, NUMBERS))
         ),
     )
 )

@@ -75,6 +75,7 @@ def decide(
     if memory.going is not None or facts.in_force.kind is not Kind.ADAPTIVE:
         # Later what it does better or worse cannot be told from what traffic has become.
         memory = replace(memory, seen=seen)
+    memory = replace(memory, looks=memory.looks + told)
     if memory.going is not None and told:
         lasted = memory.going.lasted + max(w.seconds for w in windows)
         memory = replace(
@@ -105,7 +106,9 @@ def _noted(memory: ArmMemory, facts: Situation, now: float) -> ArmMemory:
     going = None
     if not memory.back:
         going = Going(memory.in_force, now, memory.next[1] if memory.next else 0.0)
-    return replace(memory, in_force=facts.in_force, since=now, next=None, back=False, going=going, told=None)
+    return replace(
+        memory, in_force=facts.in_force, since=now, looks=0, next=None, back=False, going=going, told=None
+    )
 
 
 def _rolling(memory: ArmMemory, facts: Situation, now: float) -> tuple[ArmMemory, Turn | None]:
@@ -170,7 +173,7 @@ def _probation(memory: ArmMemory, facts: Situation, view: View) -> tuple[ArmMemo
 
 
 def _choose(memory: ArmMemory, facts: Situation, view: View, now: float) -> tuple[ArmMemory, Turn | None]:
-    enough = sum(s.windows for s in memory.seen.get(facts.in_force, {}).values()) >= a.LEAST_WINDOWS
+    enough = memory.looks >= a.LEAST_WINDOWS
     waited = now - memory.since >= a.DWELLS * facts.dwell
     if not (enough and waited and facts.settled) or facts.still or facts.startup is None:
         return memory, None
@@ -188,7 +191,7 @@ def _choose(memory: ArmMemory, facts: Situation, view: View, now: float) -> tupl
         for mean, deviation in (gain(view, memory.seen, arm, facts.in_force),)
     ]
     sure, mean, deviation, best = max(found, key=lambda row: row[0], default=(-math.inf, 0.0, 0.0, SCHEDULE))
-    asked = max(facts.needed, a.REPAY * facts.startup / a.HORIZON)
+    asked = max(facts.needed, math.log1p(a.REPAY * facts.startup / a.HORIZON))
     if sure < asked:
         if memory.told is not None and (best != memory.told or sure < a.FORGET * asked):
             return replace(memory, told=None, reason="", why=""), None

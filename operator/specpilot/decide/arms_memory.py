@@ -17,11 +17,10 @@ VERSION = 1
 @dataclass(frozen=True, slots=True)
 class Seen:
     """Log goodput beyond the same depth's under a schedule, as measured in one batch bucket of one arm:
-    precision (1 / variance), mean, and how many looks told of it, of all replicas together."""
+    precision (1 / variance) and mean, of all replicas together."""
 
     precision: float = 0.0
     mean: float = 0.0
-    windows: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +52,15 @@ class Barred:
 
 @dataclass(frozen=True, slots=True)
 class ArmMemory:
-    """Of one spec (its hash). `since`: when `in_force` was first seen; `next`: where to restart to, with the
+    """Of one spec (its hash). `since`: when `in_force` was first seen, and `looks` that told something of it since, which
+    a restart forgets; `next`: where to restart to, with the
     log gain predicted, until it is in force; `back`: that this is a return; `told`: what is recommended;
     `startup`: seconds that pods took to start when that was last seen."""
 
     spec: str = ""
     in_force: Arm = SCHEDULE
     since: float = 0.0
+    looks: int = 0
     next: tuple[Arm, float] | None = None
     back: bool = False
     going: Going | None = None
@@ -80,7 +81,7 @@ class ArmMemory:
     @property
     def empty(self) -> bool:
         """Whether there is nothing that a fresh start would not find out by itself."""
-        return replace(self, spec="", since=0.0, startup=0.0, seen={}) == ArmMemory()
+        return replace(self, spec="", since=0.0, looks=0, startup=0.0, seen={}) == ArmMemory()
 
     def to_json(self) -> str:
         """Canonical JSON."""
@@ -100,7 +101,7 @@ class ArmMemory:
             "startup": round(self.startup, 3),
             "seen": {
                 str(arm): [
-                    [edge, *(float(f"{v:.5g}") for v in (s.precision, s.mean, s.windows))]
+                    [edge, *(float(f"{v:.5g}") for v in (s.precision, s.mean))]
                     for edge, s in sorted(buckets.items())
                 ]
                 for arm, buckets in self.seen.items()
@@ -125,6 +126,7 @@ class ArmMemory:
             str(doc["spec"]),
             _arm(doc["inForce"]),
             finite(doc["since"]),
+            0,
             (_arm(then[0]), finite(then[1])) if then else None,
             bool(doc["back"]),
             _going(*going) if going else None,
@@ -137,7 +139,7 @@ class ArmMemory:
             str(doc["reason"]),
             finite(doc["startup"]),
             {
-                _arm(arm): {int(e): Seen(*(finite(v) for v in row)) for e, *row in rows}
+                _arm(arm): {int(e): Seen(finite(precision), finite(mean)) for e, precision, mean, *_ in rows}
                 for arm, rows in doc["seen"].items()
             },
         )

@@ -159,4 +159,4 @@ def _added(seen: Seen, told: Sequence[tuple[float, float]], keep: float) -> Seen
     old = seen.precision * keep
     total = old + sum(precision for _, precision in told)
     mean = (old * seen.mean + sum(precision * value for value, precision in told)) / total
-    return Seen(total, mean, seen.windows * keep + 1)
+    return Seen(total, mean)
