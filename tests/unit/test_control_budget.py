@@ -7,7 +7,8 @@ import pytest
 from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.control.step import first_schedule, settings, without_leave
 from specpilot.estimate.counters import Counters
-from specpilot.estimate.windows import Discard, Discarded, Window, between
+from specpilot.estimate.discards import Discard, Discarded
+from specpilot.estimate.windows import Window, between
 from specpilot_engine.protocol import Budget, Exploration, Schedule, Step
 
 IN_FORCE = Schedule(4, (Step(16, 3),))
@@ -75,9 +76,11 @@ def test_a_window_in_which_drafts_were_cut_and_no_whole_step_was_timed_is_discar
     before = Counters(
         "a", 0.0, all_steps=100, generated=1000, trimmed_rows=50, latency_sum=1.0, latency_count=100
     )
-    after = replace(before, at=15.0, all_steps=200, generated=1100, latency_sum=5.0, latency_count=200)
+    after = replace(before, at=15.0, all_steps=400, generated=1400, latency_sum=5.0, latency_count=400)
     assert isinstance(between(before, after), Window)
     found = between(before, replace(after, trimmed_rows=450))
     assert isinstance(found, Discarded)
     assert found.reason is Discard.NOTHING_CLEAN
-    assert found.message == "no step was timed in which all drafts were verified: 400 rows were left out"
+    assert found.message == (
+        "none of 300 steps was a clean decode step in which all drafts were verified: 400 rows were left out"
+    )

@@ -104,7 +104,7 @@ def test_a_package_that_is_not_heard_for_a_while_leaves_no_gap_and_at_last_vllms
             evidence, {POD: replace(blind, at=at, latency_sum=at, latency_count=40 * at)}, (), TO, False, 1e6
         )
         evidence = last.evidence
-    assert last.windows[POD].from_latency
+    assert last.windows[POD].cells == {(0, 1): Cell(1200.0, 30.0, 1200.0, 0.0)}
 
 
 @pytest.mark.parametrize(("mode", "proves"), [("Apply", True), ("Observe", False), ("Recommend", False)])

@@ -73,5 +73,29 @@ def test_how_far_a_load_moved() -> None:
     assert LoadMemory().moved(one) == 0
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "moved"),
+    [
+        ((16, 16), (32, 17), 0.0),  # one request more is in the next bucket, and the same load
+        ((16, 9), (16, 16), 1.0),  # the same bucket, and nearly twice as many
+        ((16, 12), (32, 18), 0.0),
+        ((16, 12), (32, 19), 1.0),
+    ],
+)
+def test_a_load_is_another_by_its_batch_sizes_not_by_their_buckets(
+    before: tuple[int, float], after: tuple[int, float], moved: float
+) -> None:
+    one, other = (learn(LoadMemory(), [window((1, edge, 10.0, b))]) for edge, b in (before, after))
+    assert one.moved(other) == other.moved(one) == pytest.approx(moved)
+
+
+def test_each_share_of_time_is_the_same_as_one_other_only() -> None:
+    one = learn(LoadMemory(), [window((1, 16, 5.0, 14), (1, 32, 5.0, 20))])
+    other = learn(LoadMemory(), [window((1, 32, 10.0, 18))])
+    assert one.moved(other) == other.moved(one) == 0.0
+    other = learn(LoadMemory(), [window((1, 16, 2.5, 10), (1, 32, 7.5, 25))])
+    assert one.moved(other) == pytest.approx(0.25)
+
+
 def test_no_traffic_weighs_nothing() -> None:
     assert not np.any(LoadMemory().weights(64))

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specpilot.estimate.counters import Cell, Counters
-from specpilot.estimate.windows import Discard, Discarded, Window, between
+from specpilot.estimate.discards import Discard, Discarded
+from specpilot.estimate.windows import Window, between
 
 BEFORE = Counters(
     "pod-1",
@@ -136,7 +137,6 @@ STOCK_AFTER = Counters(
 def test_stock_series_give_step_time_batch_depth_and_length() -> None:
     w = window(STOCK_BEFORE, STOCK_AFTER)
     cell = w.cells[3, 8]  # 80 request-seconds in 10 s: a batch of 8; 3 tokens a draft
-    assert w.from_latency
     assert cell.seconds / cell.steps == pytest.approx(0.02)
     assert cell.requests / cell.steps == pytest.approx(8)
     assert cell.emitted / cell.requests == pytest.approx(2.0)
@@ -154,6 +154,26 @@ def test_stock_series_give_step_time_batch_depth_and_length() -> None:
 )
 def test_latency_that_is_no_step_time_is_discarded(change: dict[str, float], expected: Discard) -> None:
     assert reason(STOCK_BEFORE, replace(STOCK_AFTER, **change)) is expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "drafted", "depth"),
+    [
+        (100, 12000, None),  # the next look may see a clean one
+        (500, 12000, 3),  # a prompt is in every step
+        (500, 11800, 3),  # the last tokens of requests: drafts cut short
+        (500, 22000, None),  # a trial of depths 1 and 7 in turns: 5.5 in the mean
+    ],
+)
+def test_without_a_clean_step_latency_stands_in_where_waiting_is_in_vain(
+    steps: int, drafted: int, depth: int | None
+) -> None:
+    before, after = replace(STOCK_BEFORE, all_steps=0), replace(STOCK_AFTER, all_steps=steps)
+    after = replace(after, drafted_tokens=drafted)
+    if depth is None:
+        assert reason(before, after) is Discard.NOTHING_CLEAN
+    else:
+        assert list(window(before, after).cells) == [(depth, 8)]
 
 
 def test_prompts_do_not_spoil_what_the_engine_package_timed() -> None:

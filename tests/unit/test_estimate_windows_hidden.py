@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.unit.test_estimate_windows import reason, window
 
 from specpilot.estimate.counters import Cell, Counters
-from specpilot.estimate.windows import Discard, Discarded, Window, between, remember, waiting
+from specpilot.estimate.discards import Discard, Discarded
+from specpilot.estimate.windows import Window, between, remember, waiting
 from specpilot_engine.protocol import Step, Trial, bucket, exported_cells
 from specpilot_engine.record import Recorder
 from specpilot_engine.trial import TrialRun

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 # Windows
 LONGEST_WINDOW = 900.0  # a longer gap mixes regimes
+CHURN_STEPS = 200.0  # none of them clean: requests come and go so fast that inter-token latency stands in
+MIXED_DEPTHS = 0.1  # a mean depth further from a whole number is of several: the latency of none
 PROMPT_HEAVY = 4.0  # prompt tokens a generated one, above which inter-token latency is no step time
 
 # Survival
 PRIOR_ACCEPTANCE = 0.65  # conditional acceptance of a slot before anything is known
 PRIOR_DRAFTS = 6.0  # drafts' worth of that belief
+LEAST_ACCEPTANCE = 1e-4  # conditional acceptance is believed to be no less, and no nearer to 1
+TOLD_ACCEPTANCE = 5e-3  # beyond which, at either end, a slot tells nothing more of others
+LEAST_REACH = 0.05  # share of drafts that come as far as a slot, at which a belief of it is counted at least
 SLOT_SPREAD = 1.0  # log odds by which a slot differs from what was believed of it before it was seen
 CARRY_DRAFTS = 24.0  # drafts' worth of a deeper slot's belief that is left after a shift
 SURVIVAL_HALF_LIFE = 300.0  # of traffic
@@ -82,7 +87,7 @@ IDLE_GAIN = 0.1  # log; a gain at batch sizes not seen lately that is worth a ch
 MOVED_SHARE = 0.01  # of time at batch sizes whose depth changed: less is no change at the load
 SURE_Z = 3.0  # a gain this certain
 SURE_GAIN = 0.05  # and this large does not wait for dwell either: the depth in force proved wrong
-NEAR_LOAD = 1.5  # batches within this factor of the load's count as its own there
+NEAR_LOAD = 1.5  # batch sizes within this factor of each other are the same load
 SHIFT_WAIVER = 90.0  # after a shift, for which dwell is waived
 LOAD_SHIFT = 0.5  # share of time that moved to other batch sizes
 MAX_STEPS = 6  # of a schedule
@@ -101,9 +106,11 @@ EXPLORE_KEEP_TRACE = 0.1  # the same at a trace, where a change is worth more th
 EXPLORE_TRACE = 0.1  # share of the price
 EXPLORE_BLIND = 0.6  # the same while depth 0 is in force and nothing else is seen
 MOST_EXPLORED = 0.2  # of steps, whatever they cost; the engine's own bound
+EXPLORE_REACH = 0.5  # of the load, at which a depth must be allowed to be explored
 EXPLORE_CLEAN = 0.5  # share of exploring steps that can be timed
 LENGTH_NOISE = 0.5  # log deviation of one request's accepted length in one step
 LEAST_COST = 0.025  # of an exploring step, of a step's goodput
+DEAR_COST = 2.5  # a cost stated so many times too high is corrected
 STALE_COST = 8.0  # a cost stated so many times too high is corrected even at a trace
 EXPLORATION_DWELL = 30.0
 EXPLORATION_FALL = 2.0  # the load may fall so far before the next look

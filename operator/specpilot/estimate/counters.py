@@ -69,3 +69,8 @@ class Counters:
     # no others (windows.remember).
     hidden: Mapping[tuple[int, int], Cell] = field(default_factory=dict)
     whole: bool = False
+
+
+def increase(before: float | None, after: float | None) -> float | None:
+    """What one counter rose by; None where either reading lacks it."""
+    return None if before is None or after is None else after - before

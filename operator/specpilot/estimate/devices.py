@@ -25,14 +25,9 @@ class Device:
     row: float
     draft: float
 
-    @property
-    def balance(self) -> float:
-        """FLOPs that take as long as reading one byte."""
-        return self.compute / self.bandwidth
 
-
-# Makers' data sheets: GB/s of memory, TFLOP/s dense at 16 bits, GB/s to other devices. The first name found in vLLM's
-# counts.
+# Makers' data sheets: GB/s of memory, TFLOP/s dense at 16 bits, GB/s to other devices. The first row counts whose name
+# is part of what vLLM calls the device.
 _SHEETS = (
     ("GB300", 8000, 2500, 900),
     ("GB200", 8000, 2500, 900),

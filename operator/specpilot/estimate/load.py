@@ -39,11 +39,20 @@ class LoadMemory:
         return weights
 
     def moved(self, other: LoadMemory) -> float:
-        """Share of time that is at other batch sizes in `other`: 0 the same, 1 disjoint."""
-        a, b = self.shares(), other.shares()
-        if not a or not b:
+        """Share of time that is at other batch sizes in `other`: 0 the same, 1 disjoint. Sizes within NEAR_LOAD of each
+        other are the same."""
+        if not self.seconds or not other.seconds:
             return 0.0
-        return sum(abs(a.get(e, 0.0) - b.get(e, 0.0)) for e in a.keys() | b.keys()) / 2
+        same, left = 0.0, other.shares()
+        # In order, each size with the least that is near: no other pairs have more in common.
+        for edge, share in sorted(self.shares().items()):
+            for theirs in sorted(left):
+                ratio = self.batch[edge] / other.batch[theirs]
+                if max(ratio, 1 / ratio) <= c.NEAR_LOAD:
+                    both = min(share, left[theirs])
+                    same, share = same + both, share - both
+                    left[theirs] -= both
+        return max(1 - same, 0.0)
 
 
 def learn(memory: LoadMemory, windows: Iterable[Window]) -> LoadMemory:
@@ -64,7 +73,7 @@ def learn(memory: LoadMemory, windows: Iterable[Window]) -> LoadMemory:
     if not seconds:
         return memory
     keep = 0.5 ** (max(w.seconds for w in windows) / c.LOAD_HALF_LIFE)
-    if memory.moved(LoadMemory(seconds)) >= c.LOAD_GONE:
+    if memory.moved(LoadMemory(seconds, {e: weighted[e] / s for e, s in seconds.items()})) >= c.LOAD_GONE:
         memory = replace(memory, seconds={}, batch={})
     totals: dict[int, float] = {}
     batch: dict[int, float] = {}

@@ -26,8 +26,6 @@ from specpilot.estimate.windows import Window
 Floats = NDArray[np.float64]
 Counts = tuple[tuple[float, ...], tuple[float, ...]]  # drafted and accepted by position
 FIRST_DISPERSION = Dispersion(1.0)
-# Acceptance is never surer than the one, and says no more of other slots beyond the other.
-_LEAST, _SURE = 1e-4, 5e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +98,8 @@ def believe(memory: SurvivalMemory, depth: int) -> Survival:
         guesses[j] = guess
         weight = _at(memory.weight, j, c.PRIOR_DRAFTS)
         trials = drafted * s + weight
-        q[j] = min(max((accepted + weight * guess) / trials, _LEAST), 1 - _LEAST)
-        total = drafted + weight / max(s, 0.05)
+        q[j] = min(max((accepted + weight * guess) / trials, c.LEAST_ACCEPTANCE), 1 - c.LEAST_ACCEPTANCE)
+        total = drafted + weight / max(s, c.LEAST_REACH)
         now = s * q[j]
         # Var(s_j) is binomial over the drafts that had slot j; what s_{j-1} explains of it is taken out.
         own = (now * (1 - now) / total - q[j] ** 2 * variance_s) / s**2
@@ -172,7 +170,7 @@ def _independent(windows: Sequence[Window]) -> Counts:
 
     A window sees as many requests as run, or as many as its drafts are enough for: they end and others come.
     """
-    running = sum(sum(c.requests for c in w.cells.values()) / max(w.steps, 1.0) for w in windows)
+    running = sum(sum(x.requests for x in w.cells.values()) / max(w.steps, 1.0) for w in windows)
     drafted, accepted = _pool(w.drafted for w in windows), _pool(w.accepted for w in windows)
     steps = sum(cell.requests for w in windows for cell in w.cells.values())
     requests = max(running, max((steps, *drafted)) / c.REQUEST_DRAFTS, 1.0)
@@ -255,7 +253,7 @@ def _compared(memory: SurvivalMemory, depth: int) -> tuple[Floats, Floats]:
     # The mode lies between the guess and the rate.
     low, high = np.minimum(belief.guess, rate), np.maximum(belief.guess, rate)
     for _ in range(40):
-        q = np.clip((low + high) / 2, _LEAST, 1 - _LEAST)
+        q = np.clip((low + high) / 2, c.LEAST_ACCEPTANCE, 1 - c.LEAST_ACCEPTANCE)
         pull = (np.log(q / (1 - q)) - at) / c.SLOT_SPREAD**2
         low, high = np.where(accepted - tries * q > pull, (q, high), (low, q))
     return q, 1 / (tries * q * (1 - q) + c.SLOT_SPREAD**-2)
@@ -268,10 +266,10 @@ def _logit(q: float) -> float:
 def _move(old: float, new: float) -> float:
     """How far acceptance moved, on the logit scale, as far as that says something of other slots: none of a hundred
     accepted and none of a million are the same to them."""
-    a, b = (_logit(min(max(q, _SURE), 1 - _SURE)) for q in (old, new))
+    a, b = (_logit(min(max(q, c.TOLD_ACCEPTANCE), 1 - c.TOLD_ACCEPTANCE)) for q in (old, new))
     return b - a
 
 
 def _moved(q: float, move: float) -> float:
     """q moved by so much on the logit scale, within the bounds of what is believed."""
-    return min(max(1 / (1 + math.exp(-_logit(q) - move)), _LEAST), 1 - _LEAST)
+    return min(max(1 / (1 + math.exp(-_logit(q) - move)), c.LEAST_ACCEPTANCE), 1 - c.LEAST_ACCEPTANCE)

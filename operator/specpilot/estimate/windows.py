@@ -5,33 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
-from specpilot.estimate.constants import LONGEST_WINDOW, PROMPT_HEAVY
-from specpilot.estimate.counters import Cell, Counters
-from specpilot_engine.protocol import bucket, exported_cells
-
-
-class Discard(StrEnum):
-    """Why two readings make no window."""
-
-    OTHER_LIFE = "OtherLife"
-    CLOCK_BACK = "ClockBack"
-    GAP = "Gap"
-    NOT_A_NUMBER = "NotANumber"
-    RESET = "Reset"
-    IDLE = "Idle"
-    PROMPT_HEAVY = "PromptHeavy"
-    PREEMPTED = "Preempted"
-    NOTHING_CLEAN = "NothingClean"
-
-
-@dataclass(frozen=True, slots=True)
-class Discarded:
-    """No window: `message` is one sentence with the numbers."""
-
-    reason: Discard
-    message: str
+from specpilot.estimate import latency
+from specpilot.estimate.constants import CHURN_STEPS, LONGEST_WINDOW
+from specpilot.estimate.counters import Cell, Counters, increase
+from specpilot.estimate.discards import Discard, Discarded
+from specpilot_engine.protocol import exported_cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +18,8 @@ class Window:
     """Counter differences of one engine's life.
 
     `cells` are clean decode steps by (depth, bucket's upper edge), `drafted` and `accepted` counts by
-    0-based position. `from_latency`: the engine package's series were missing, and there is one cell,
-    made of the request-weighted means that vLLM's own series give.
+    0-based position. Where the engine package's series are missing, or know no clean step among very many, there is
+    one cell, made of the request-weighted means that vLLM's own series give.
     """
 
     life: str
@@ -51,7 +30,6 @@ class Window:
     accepted: tuple[float, ...] = ()
     context: float | None = None  # mean tokens of context per request in clean steps
     generated: float | None = None  # tokens
-    from_latency: bool = False
 
     @property
     def seconds(self) -> float:
@@ -92,15 +70,25 @@ def between(before: Counters, after: Counters, *, longest: float = LONGEST_WINDO
         drafted=drafted,
         accepted=accepted,
         context=_context(before, after, cells),
-        generated=_delta(before.generated, after.generated),
+        generated=increase(before.generated, after.generated),
     )
     if cells:
         return window
-    if trimmed := (after.trimmed_rows or 0.0) - (before.trimmed_rows or 0.0):
-        # What vLLM counts then is of no depth, and acceptance among what was verified is too good.
-        message = f"no step was timed in which all drafts were verified: {trimmed:.0f} rows were left out"
-        return Discarded(Discard.NOTHING_CLEAN, message)
-    return _from_latency(window, before, after)
+    steps = increase(before.all_steps, after.all_steps)
+    trimmed = increase(before.trimmed_rows, after.trimmed_rows)
+    # Where a prompt is in every step, waiting for one without is in vain. Of cut drafts and of depths that alternate
+    # vLLM's own series know no step time and no acceptance, however long.
+    in_vain = (
+        steps is not None and steps >= CHURN_STEPS and not trimmed and latency.of_one_depth(before, after)
+    )
+    if steps is None or in_vain:
+        return _from_latency(window, before, after)
+    if not steps:
+        return Discarded(Discard.IDLE, f"no decoding in {window.seconds:.0f} s")
+    text = f"none of {steps:.0f} steps was a clean decode step"
+    if trimmed:
+        text += f" in which all drafts were verified: {trimmed:.0f} rows were left out"
+    return Discarded(Discard.NOTHING_CLEAN, text)
 
 
 def remember(before: Counters | None, after: Counters) -> Counters:
@@ -213,14 +201,10 @@ def _cells(before: Counters, after: Counters) -> dict[tuple[int, int], Cell] | D
         # A cell read while its step was being counted has time without steps, or the reverse.
         if delta.steps >= 1 and delta.seconds > 0 and delta.requests >= delta.steps:
             deltas[key] = delta
-    taken, told = _delta(before.all_steps, after.all_steps), sum(d.steps for d in deltas.values())
+    taken, told = increase(before.all_steps, after.all_steps), sum(d.steps for d in deltas.values())
     if taken is None or told <= taken + 1:  # a reading may fall into a step
         return deltas
     return {key: delta for key, delta in deltas.items() if key in before.cells}
-
-
-def _delta(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
 
 
 def _positions(before: Counters, after: Counters) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -241,55 +225,15 @@ def _context(before: Counters, after: Counters, cells: Mapping[tuple[int, int], 
     if not tokens:
         # The total is over the cells exported at the moment: comparable only between equal sets.
         same = before.cells.keys() == after.cells.keys()
-        tokens = _delta(before.context_tokens, after.context_tokens) if same else None
+        tokens = increase(before.context_tokens, after.context_tokens) if same else None
     return tokens / requests if tokens and tokens > 0 else None
 
 
 def _from_latency(window: Window, before: Counters, after: Counters) -> Window | Discarded:
-    """Fill in what vLLM's own series tell: one latency observation per request and engine output."""
-    steps = _delta(before.all_steps, after.all_steps)
-    outputs = _delta(before.latency_count, after.latency_count)
-    waited = _delta(before.latency_sum, after.latency_sum)
-    if not outputs or not waited:
-        if steps:
-            return Discarded(Discard.NOTHING_CLEAN, f"none of {steps:.0f} steps was a clean decode step")
-        return Discarded(Discard.IDLE, f"no decoding in {window.seconds:.0f} s")
-    preempted = _delta(before.preemptions, after.preemptions) or 0.0
-    if preempted:
-        return Discarded(Discard.PREEMPTED, f"{preempted:.0f} preemptions lengthened the steps between")
-    generated = window.generated or 0.0
-    prompt = _delta(before.prompt, after.prompt) or 0.0
-    if prompt > PROMPT_HEAVY * generated:
-        return Discarded(
-            Discard.PROMPT_HEAVY,
-            f"{prompt:.0f} prompt tokens for {generated:.0f} generated ones: the steps were prefill as well",
-        )
-    first = _delta(before.first_tokens, after.first_tokens) or 0.0
-    batch = waited / window.seconds
-    drafts = _delta(before.drafts, after.drafts)
-    depth = round((_delta(before.drafted_tokens, after.drafted_tokens) or 0.0) / drafts) if drafts else 0
-    drafted, accepted = window.drafted, window.accepted
-    if not any(drafted) and depth:
-        drafted, accepted = _from_totals(drafts or 0.0, depth, before, after)
-    # Each request observes each step once: outputs are steps times the batch.
-    cell = Cell(outputs / max(batch, 1.0), waited / max(batch, 1.0), outputs, max(generated - first, 0.0))
-    cells = {(depth, bucket(max(round(batch), 1))): cell} if cell.steps >= 1 else {}
-    return replace(window, cells=cells, drafted=drafted, accepted=accepted, from_latency=True)
-
-
-def _from_totals(
-    drafts: float, depth: int, before: Counters, after: Counters
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Drafted and accepted by position from totals: as if each slot were accepted with one probability.
-
-    Only the mean is known, so deeper slots are a guess; the first ones are about right.
-    """
-    accepted = _delta(before.accepted_tokens, after.accepted_tokens)
-    if accepted is None:
-        return (), ()
-    mean = min(accepted / drafts, depth * 0.999)
-    low, high = 0.0, 1.0
-    for _ in range(40):
-        q = (low + high) / 2
-        low, high = (q, high) if sum(q**j for j in range(1, depth + 1)) < mean else (low, q)
-    return (drafts,) * depth, tuple(drafts * low**j for j in range(1, depth + 1))
+    """Fill in what vLLM's own series tell."""
+    cells = latency.cells(before, after)
+    if isinstance(cells, Discarded):
+        return cells
+    known = any(window.drafted)
+    drafted, accepted = (window.drafted, window.accepted) if known else latency.positions(before, after)
+    return replace(window, cells=cells, drafted=drafted, accepted=accepted)

@@ -1,0 +1,65 @@
+"""What vLLM's own series tell of steps and drafts, where the engine package does not."""
+
+from __future__ import annotations
+
+from specpilot.estimate.constants import MIXED_DEPTHS, PROMPT_HEAVY
+from specpilot.estimate.counters import Cell, Counters, increase
+from specpilot.estimate.discards import Discard, Discarded
+from specpilot_engine.protocol import bucket
+
+
+def of_one_depth(before: Counters, after: Counters) -> bool:
+    """Whether drafts between two readings were all about as deep, so that their latency is that of a depth."""
+    mean = _mean_depth(before, after)
+    return abs(mean - round(mean)) <= MIXED_DEPTHS
+
+
+def cells(before: Counters, after: Counters) -> dict[tuple[int, int], Cell] | Discarded:
+    """One cell at (depth, bucket's upper edge), from request-weighted means; none where there was no whole step.
+
+    vLLM observes one inter-token latency per request and engine output.
+    """
+    seconds = after.at - before.at
+    outputs = increase(before.latency_count, after.latency_count)
+    waited = increase(before.latency_sum, after.latency_sum)
+    if not outputs or not waited:
+        return Discarded(Discard.IDLE, f"no decoding in {seconds:.0f} s")
+    preempted = increase(before.preemptions, after.preemptions) or 0.0
+    if preempted:
+        return Discarded(Discard.PREEMPTED, f"{preempted:.0f} preemptions lengthened the steps between")
+    generated = increase(before.generated, after.generated) or 0.0
+    prompt = increase(before.prompt, after.prompt) or 0.0
+    if prompt > PROMPT_HEAVY * generated:
+        return Discarded(
+            Discard.PROMPT_HEAVY,
+            f"{prompt:.0f} prompt tokens for {generated:.0f} generated ones: the steps were prefill as well",
+        )
+    first = increase(before.first_tokens, after.first_tokens) or 0.0
+    batch = max(waited / seconds, 1.0)
+    # Each request observes each step once: outputs are steps times the batch.
+    cell = Cell(outputs / batch, waited / batch, outputs, max(generated - first, 0.0))
+    key = round(_mean_depth(before, after)), bucket(round(batch))
+    return {key: cell} if cell.steps >= 1 else {}
+
+
+def positions(before: Counters, after: Counters) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Drafted and accepted by position from totals: as if each slot were accepted with one probability.
+
+    Only the mean is known, so deeper slots are a guess; the first ones are about right.
+    """
+    drafts = increase(before.drafts, after.drafts)
+    accepted = increase(before.accepted_tokens, after.accepted_tokens)
+    depth = round(_mean_depth(before, after))
+    if not drafts or not depth or accepted is None:
+        return (), ()
+    mean = min(accepted / drafts, depth * 0.999)
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        q = (low + high) / 2
+        low, high = (q, high) if sum(q**j for j in range(1, depth + 1)) < mean else (low, q)
+    return (drafts,) * depth, tuple(drafts * low**j for j in range(1, depth + 1))
+
+
+def _mean_depth(before: Counters, after: Counters) -> float:
+    drafts = increase(before.drafts, after.drafts)
+    return (increase(before.drafted_tokens, after.drafted_tokens) or 0.0) / drafts if drafts else 0.0
