@@ -181,7 +181,7 @@ class Tuning(Model):
     adaptive verification) is worth it. Auto: as Live, and such a configuration is recommended in status."""
     objective: Objective = Objective()
     interval: Duration = "30s"
-    """How often evidence is read and a decision is made; at least 1s."""
+    """How often evidence is read and a decision is made; 1s to 5m."""
     minimum_gain: Annotated[float, Field(ge=0, le=10)] = 0.03
     """The predicted gain in goodput, as a share, that a change needs."""
     dwell: Duration = "2m"

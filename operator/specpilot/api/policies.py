@@ -236,6 +236,13 @@ TUNING: tuple[Policy[Tuning], ...] = (
         lambda t: seconds(t.interval) < 1,
         at=".interval",
     ),
+    Policy(
+        "spec.tuning.interval",
+        "spec.tuning.interval must be at most 5m: traffic changes within minutes; lower it",
+        "duration(self.interval) <= duration('5m')",
+        lambda t: seconds(t.interval) > 300,
+        at=".interval",
+    ),
 )
 
 PROFILING: tuple[Policy[Profiling], ...] = (

@@ -99,7 +99,7 @@ class LastDecision(Model):
     message: str = ""
     """One sentence for people."""
     predicted_gain: str | None = None
-    """In goodput, as a share, against the schedule before."""
+    """In goodput, as a share, against the schedule before; while the two alternate, where they differ."""
     measured_gain: str | None = None
     """The same, as measured while the two schedules alternated after the change."""
     measured_interval: str | None = None
