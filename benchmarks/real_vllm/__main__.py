@@ -60,7 +60,7 @@ def arguments() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--out", type=Path, help="the run's file")
-    add("--report", type=Path, metavar="FILE", help="only print what FILE says")
+    add("--report", type=Path, metavar="FILE", help="play nothing: only tell what FILE says")
     add("--resume", action=argparse.BooleanOptionalAction, default=True, help="go on where --out ended")
     add("--repeats", type=int, default=default.repeats, help="of the whole scenario (%(default)s)")
     add("--seconds", type=float, default=default.seconds, help="measured of a segment (%(default)s)")

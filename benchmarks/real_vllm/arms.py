@@ -8,7 +8,7 @@ from typing import Any
 
 from specpilot.control.step import Evidence, first_schedule, step
 from specpilot.decide.memory import Memory
-from specpilot.decide.tuner import Settings
+from specpilot.decide.settings import Settings
 from specpilot.estimate.counters import Counters
 from specpilot.estimate.windows import remember
 from specpilot_engine.protocol import Exploration, ProfilePoint, Schedule, Step, parse_schedule

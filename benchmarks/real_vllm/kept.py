@@ -84,8 +84,11 @@ def begin(path: Path, plan: Plan, resume: bool = True) -> Kept:
             f"{path} was begun with another --{name}, {getattr(kept.plan, name)}: give the same again,"
             " or name another file with --out."
         )
-    with path.open("r+b") as file:
-        file.truncate(file.read().rfind(b"\n") + 1)  # a line cut short when the run before was killed
+    try:
+        with path.open("r+b") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)  # a line cut short when the run before was killed
+    except OSError as e:
+        raise _unwritable(path, e) from None
     kept.plan = plan
     return kept
 
@@ -118,6 +121,8 @@ def _write(path: Path, doc: dict[str, Any], mode: Literal["w", "a"] = "a") -> No
             file.flush()
             os.fsync(file.fileno())
     except OSError as e:
-        raise TroubleError(
-            f"{path} cannot be written ({e.strerror}): name another file with --out."
-        ) from None
+        raise _unwritable(path, e) from None
+
+
+def _unwritable(path: Path, e: OSError) -> TroubleError:
+    return TroubleError(f"{path} cannot be written ({e.strerror}): name another file with --out.")

@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.real_vllm.kept import Segment
 from benchmarks.real_vllm.scenario import ARMS, DEEPEST, FIXED, PRODUCT, Key, Plan
+from scipy.stats import t as student
 
 Place = tuple[str, int]  # draft, phase
 Goodput = Mapping[Place, float]  # of one arm in one repeat
@@ -153,30 +154,5 @@ def estimate(values: Sequence[float]) -> Estimate:
     mean, least, most = fmean(values), min(values), max(values)
     if len(values) < 2:
         return Estimate(mean, None, None, least, most)
-    half = student(len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    half = float(student.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
     return Estimate(mean, mean - half, mean + half, least, most)
-
-
-def student(freedom: int, inside: float = 0.95) -> float:
-    """The t with probability `inside` between -t and t, for an integer number of degrees of freedom."""
-    low, high = 0.0, math.pi / 2  # of the angle whose tangent is t / sqrt(freedom)
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _between(middle, freedom) < inside else (low, middle)
-    return math.tan(low) * math.sqrt(freedom)
-
-
-def _between(angle: float, freedom: int) -> float:
-    """P(-t < T < t): the finite sums of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
-    sine, cosine = math.sin(angle), math.cos(angle)
-    if freedom % 2:
-        term, series = cosine, cosine if freedom > 1 else 0.0
-        for n in range(3, freedom - 1, 2):
-            term *= cosine * cosine * (n - 1) / n
-            series += term
-        return (angle + sine * series) * 2 / math.pi
-    term = series = 1.0
-    for n in range(2, freedom - 1, 2):
-        term *= cosine * cosine * (n - 1) / n
-        series += term
-    return sine * series

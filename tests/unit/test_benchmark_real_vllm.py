@@ -97,6 +97,21 @@ def test_arms_of_a_phase_answer_the_same_prompts_and_repeats_others():
 # the file
 
 
+def test_a_file_that_can_be_read_alone_is_refused_with_what_to_do(tmp_path: Path, monkeypatch):
+    file = tmp_path / "run.jsonl"
+    kept.begin(file, SMALL)
+    whole = Path.open
+
+    def read_only(path: Path, mode: str = "r", *args, **kwargs):
+        if mode != "r":
+            raise PermissionError(13, "Permission denied")
+        return whole(path, mode, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", read_only)  # root may write whatever its mode
+    with pytest.raises(TroubleError, match=r"cannot be written \(Permission denied\): name another file"):
+        kept.begin(file, SMALL)
+
+
 def test_a_killed_run_goes_on_with_the_first_segment_that_is_missing(tmp_path: Path):
     file = tmp_path / "run.jsonl"
     run = kept.begin(file, SMALL)

@@ -2,9 +2,10 @@
 
 import json
 from dataclasses import replace
+from statistics import stdev
 
 import pytest
-from benchmarks.real_vllm.report import estimate, result, student
+from benchmarks.real_vllm.report import estimate, result
 from benchmarks.real_vllm.scenario import PRODUCT
 from benchmarks.real_vllm.table import table
 from hypothesis import given
@@ -25,8 +26,10 @@ from tests.unit.test_benchmark_real_vllm import SMALL, hundred, played
         (30, 2.0423),
     ],
 )
-def test_students_quantiles_are_those_of_the_tables(freedom, t):
-    assert student(freedom) == pytest.approx(t, abs=5e-5)
+def test_an_interval_is_as_wide_as_students_tables_say(freedom, t):
+    values = [float(i % 2) for i in range(freedom + 1)]
+    half = t * stdev(values) / (freedom + 1) ** 0.5
+    assert estimate(values).high - estimate(values).mean == pytest.approx(half, rel=5e-5)
 
 
 @given(st.lists(st.floats(-10, 10), min_size=2, max_size=12))
