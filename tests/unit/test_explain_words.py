@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from specpilot.decide.memory import Memory
+from specpilot.decide.memory import Memory, Undone
 from specpilot.estimate.load import LoadMemory
 from specpilot.estimate.survival import SurvivalMemory
 from specpilot.explain import words
@@ -54,6 +55,17 @@ def test_the_head_says_what_runs_what_would_be_best_and_what_that_would_give() -
 def test_a_schedule_that_is_the_best_at_the_load_is_called_that() -> None:
     it = explain(replace(SUBJECT, schedule=Schedule(6, (Step(8, 3), Step(16, 1)))))
     assert dict(words.head(it))["best known"].endswith("then 1: the same at the load")
+
+
+def test_what_was_undone_at_the_load_is_said_while_it_holds() -> None:
+    it = explain(SUBJECT)
+    length, seconds = it.land.lengths, it.land.log_seconds[:, 15]
+    believed = math.log(length[1] / length[0]), float(seconds[1] - seconds[0])
+    for batch, moved, said in ((16.0, 0.0, True), (2.0, 0.0, False), (16.0, 0.2, False)):
+        undone = Undone(batch, 0, 1, believed[0] + moved, believed[1], 1.0)
+        head = dict(words.head(explain(replace(SUBJECT, memory=replace(SUBJECT.memory, undone=(undone,))))))
+        expected = "depth 1 instead of 0 at 16 requests: not tried again until traffic or step times change"
+        assert head.get("undone") == (expected if said else None)
 
 
 def test_a_trial_and_exploring_are_said() -> None:

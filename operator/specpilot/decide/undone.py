@@ -25,7 +25,7 @@ def remember(
         if share.sum() <= c.MOVED_SHARE:
             continue
         batch = float(share @ np.arange(1, len(share) + 1) / share.sum())
-        length, seconds = _believed(land, a, b, batch)
+        length, seconds = _compared(land, a, b, batch)
         records.append(Undone(round(batch, 2), land.depths[a], land.depths[b], length, seconds, now))
     return replace(memory, undone=(*memory.undone, *records)[-c.MOST_UNDONE :])
 
@@ -42,26 +42,35 @@ def bar(memory: Memory, land: Landscape, old: Indices, score: Floats) -> Floats:
     if not memory.undone:
         return score
     score = score.copy()
-    batches = np.arange(1, score.shape[1] + 1)
     for u in memory.undone:
         if u.old in land.depths and u.new in land.depths:
-            ratio = batches / u.batch
-            near = np.maximum(ratio, 1 / ratio) <= c.NEAR_LOAD
             # Where the old depth is out of the question itself, what is left is not barred.
-            at_old = old == land.depths.index(u.old)
-            there = near & at_old & np.isfinite(score[land.depths.index(u.old)])
+            there = _there(u, land, old) & np.isfinite(score[land.depths.index(u.old)])
             score[land.depths.index(u.new), there] = -np.inf
     return score
+
+
+def at_load(memory: Memory, land: Landscape, old: Indices, weights: Floats) -> tuple[Undone, ...]:
+    """What is barred at batch sizes that run, while depth indices old[B] are in force."""
+    known = (u for u in memory.undone if u.old in land.depths and u.new in land.depths)
+    return tuple(u for u in known if weights[_there(u, land, old)].any())
+
+
+def _there(u: Undone, land: Landscape, old: Indices) -> NDArray[np.bool_]:
+    """Batch sizes at which its old depth is in force, near that at which it was undone."""
+    ratio = np.arange(1, len(old) + 1) / u.batch
+    near = np.maximum(ratio, 1 / ratio) <= c.NEAR_LOAD
+    return np.asarray(near & (old == land.depths.index(u.old)))
 
 
 def _unchanged(u: Undone, land: Landscape) -> bool:
     if u.old not in land.depths or u.new not in land.depths:
         return True
-    length, seconds = _believed(land, land.depths.index(u.old), land.depths.index(u.new), u.batch)
+    length, seconds = _compared(land, land.depths.index(u.old), land.depths.index(u.new), u.batch)
     return abs(length - u.length) <= c.MATERIAL_LENGTH and abs(seconds - u.seconds) <= c.MATERIAL_COST
 
 
-def _believed(land: Landscape, old: int, new: int, batch: float) -> tuple[float, float]:
+def _compared(land: Landscape, old: int, new: int, batch: float) -> tuple[float, float]:
     """Logs of accepted length and step time at depth index `new` over those at `old`."""
     at = min(max(round(batch), 1), land.log_seconds.shape[1]) - 1
     lengths = np.log(land.lengths)

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpilot.api.vocabulary import Reason
+from specpilot.decide import undone
 from specpilot.decide.goodput import Landscape
-from specpilot.decide.memory import Memory
+from specpilot.decide.memory import Memory, Undone
 from specpilot.decide.schedule import depth_indices
 from specpilot.decide.settings import Settings
 from specpilot.estimate import constants as c
+from specpilot_engine.protocol import Schedule
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -59,9 +61,10 @@ def judge(
     idle = float(score[new, batches].max())
     if not ((old != new) & (weights > 0)).any():
         if idle < max(needed, c.IDLE_GAIN):
-            return Verdict(
-                False, Reason.HOLDING, "the schedule in force is the best known at the present load"
-            )
+            text = "the schedule in force is the best known at the present load"
+            if undone.at_load(memory, land, old, weights):
+                text += ", besides what was tried there and undone"
+            return Verdict(False, Reason.HOLDING, text)
         return Verdict(True, Reason.BETTER_SCHEDULE, _elsewhere(land, old, new, score[new, batches]), gain)
     # What a trial can tell needs be likely only: it will be told.
     worth_a_trial = not back and gain - c.TRIAL_GATE_Z * noise >= max(needed, c.TRIAL_LEAST_AIM)
@@ -120,7 +123,16 @@ def _returns(
 def _came_back(memory: Memory, settings: Settings) -> bool:
     """Whether the last change only took back one that was tried: it settled nothing that should be let rest, and what
     was undone is barred."""
-    return any(abs(u.at - memory.changed_at) <= 2 * settings.interval for u in memory.undone)
+    if not (memory.left and memory.steps):
+        return False
+    left, present = (Schedule(0, steps) for steps in (memory.left, memory.steps))
+
+    def took_back(u: Undone) -> bool:
+        batch = max(round(u.batch), 1)
+        return (left.tokens_at(batch), present.tokens_at(batch)) == (u.new, u.old)
+
+    lately = (u for u in memory.undone if abs(u.at - memory.changed_at) <= 2 * settings.interval)
+    return any(map(took_back, lately))
 
 
 def depths_named(land: Landscape, indices: Indices, weights: Floats) -> str:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from specpilot.decide import undone
 from specpilot.decide.explain import Row, rows
 from specpilot.decide.goodput import Allowed, Landscape
 from specpilot.decide.known import known, prior_of
-from specpilot.decide.memory import Memory
+from specpilot.decide.memory import Memory, Undone
 from specpilot.decide.objective import admissible
 from specpilot.decide.schedule import depth_indices, run_lengths
-from specpilot.decide.tuner import everywhere
+from specpilot.decide.settings import everywhere
 from specpilot.explain.block import Verification, Worth, worth
 from specpilot_engine.protocol import ProfilePoint, Schedule, Step
 
@@ -60,6 +61,7 @@ class Explanation:
     chosen: tuple[int, ...]  # depth in force (or best) at each batch size from 1
     best_depths: tuple[int, ...]  # with the most predicted goodput of those that may be chosen
     gain: tuple[float, float] | None  # of these at the load, and its deviation; None without load or schedule
+    undone: tuple[Undone, ...]  # changes at the load that are not tried again for now
     rows: tuple[Row, ...]
     weights: Floats  # [batches]: share of time, zeros before any traffic
     survival: tuple[float, ...]
@@ -127,6 +129,7 @@ def explain(subject: Subject, batches: Sequence[int] = ()) -> Explanation:
         tuple(depths[i] for i in chosen),
         tuple(depths[i] for i in best),
         gain,
+        undone.at_load(undone.still(memory, land), land, chosen, weights) if subject.schedule else (),
         rows(land, chosen, weights, sorted({min(b, subject.max_batch) for b in batches})),
         weights,
         tuple(float(s) for s in land.survival.survival),

@@ -85,6 +85,9 @@ def head(it: Explanation) -> list[tuple[str, str]]:
         if it.subject.minimum_gain is not None and gain > 5e-4:
             best += f"; a change takes {it.subject.minimum_gain:.1%} beyond that uncertainty"
     found.append(("best known", best))
+    if it.undone:
+        changes = (f"depth {u.new} instead of {u.old} at {u.batch:.0f} requests" for u in it.undone)
+        found.append(("undone", f"{', '.join(changes)}: not tried again until traffic or step times change"))
     if said := load(it):
         found.append(("load", said))
     if said := step_times(it):
