@@ -93,6 +93,24 @@ def test_a_depth_without_a_graph_at_some_smaller_batch_is_not_explored() -> None
     assert run(found, 1).tokens == 0
 
 
+def test_what_a_depth_promises_that_cannot_be_explored_is_not_paid_for() -> None:
+    """Depth 7 has graphs up to 16 requests only, and there 45% of the time goes by."""
+    sure = (1e8, 1e8, 1e8, 30.0, 30.0, 30.0, 30.0)
+    found = land(sure, (0.8, 0.3, 0.1, 0.09, 0.08, 0.07, 0.06))
+    weights = 0.45 * AT_16 + 0.55 * np.eye(64)[63]
+    in_force = depth_indices((Step(64, 1),), DEPTHS, 64)
+
+    def price(land: Landscape) -> float:
+        return explore(land, in_force, weights, 0.02, c.LEAST_GAIN, False, OFF).price
+
+    everywhere = found.allowed.copy()
+    short = everywhere.copy()
+    short[3, 16:] = False
+    promising = replace(found, log_seconds=np.where(np.arange(4)[:, None] == 3, -5.0, found.log_seconds))
+    assert price(promising) == 0.02
+    assert price(replace(promising, allowed=short)) == pytest.approx(c.EXPLORE_TRACE * 0.02)
+
+
 def test_no_price_means_none() -> None:
     assert run(land((1e3,) * 7, RATES), 1, price=0.0) == OFF
 
@@ -125,9 +143,9 @@ def test_a_cost_stated_far_too_high_is_corrected_even_at_a_trace() -> None:
 
 def test_batches_far_below_the_load_neither_raise_the_cost_nor_bound_the_batch() -> None:
     found = land((1e6,) * 7, RATES)
+    before = run(found, 1)
     slow = found.log_seconds.copy()
-    slow[3, :4] += 5.0  # depth 7 at one to four requests
+    slow[DEPTHS.index(before.tokens), :4] += 5.0  # at one to four requests
     chosen = run(replace(found, log_seconds=slow), 1)
-    assert chosen.tokens == 7 or run(found, 1).tokens != 7
+    assert chosen == before
     assert chosen.max_batch >= 16
-    assert chosen.cost == run(found, 1).cost

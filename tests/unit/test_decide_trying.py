@@ -12,9 +12,10 @@ from tests.unit.trial_world import Proved, play
 from tests.unit.tuner_world import Phase
 
 from specpilot.api.vocabulary import Reason
+from specpilot.decide.decision import Decision
 from specpilot.decide.memory import Memory, Tried, Undone, materially_differs
 from specpilot.decide.settings import Settings
-from specpilot.decide.tuner import Decision, tune
+from specpilot.decide.tuner import tune
 from specpilot.estimate.counters import Cell, TrialCount
 from specpilot.estimate.windows import Window
 from specpilot_engine.protocol import Exploration, Pairs, Schedule, Step, Trial
@@ -91,18 +92,12 @@ def test_what_cannot_be_told_apart_goes_back_to_the_old() -> None:
 
 
 def test_a_shift_makes_an_undone_change_possible_again() -> None:
-    lost = {"now": True}
-    phases = [CODE_16, Phase(300, 16, HOPELESS), Phase(600, 16, CODE)]
-
-    def bias(new: int, old: int) -> float:
-        return -0.5 if lost["now"] and new > old else 0.0
-
-    first = play(FIGURE_3, phases[:1], FIGURE_3.profile(), schedule=SMALL, bias=bias)
-    assert first.ticks[-1][1] == 1
-    lost["now"] = True
-    run = play(FIGURE_3, phases, FIGURE_3.profile(), schedule=SMALL, bias=bias)
-    again = [d for t, _, d in run.ticks if d.trial is not None and t - 1e6 > 900]
-    assert again
+    phases = [Phase(900, 16, CODE), Phase(300, 16, HOPELESS)]
+    run = play(FIGURE_3, phases, FIGURE_3.profile(), schedule=SMALL, bias=lambda new, old: -0.5 * (new > old))
+    barred = [{(u.old, u.new) for u in memory.undone} for memory in run.memories]
+    before = barred[round(900 / FIGURE_3.scrape) - 1]
+    assert {(1, 3), (1, 5)} <= before
+    assert not before & barred[-1]
 
 
 def test_a_change_away_from_the_load_begins_no_trial() -> None:
@@ -268,6 +263,30 @@ def test_a_change_that_turns_out_to_be_a_mistake_is_undone_and_another_tried_at_
     assert Schedule(0, decision.steps).tokens_at(16) == 3
 
 
+def test_what_is_predicted_of_a_trial_is_of_the_batch_sizes_where_it_will_be_measured() -> None:
+    """The same gain, whether 64 requests run all of the time or a third of it: at one nothing changes."""
+    gains = []
+    for alone in (0.0, 20.0):
+        held = Schedule(1, (Step(8, 0), Step(256, 1)))
+        settings = Settings(FIGURE_DEPTHS, 256, held, interval=15.0, prove=True)
+        cells = {(1, 64): Cell(400, 400 * FIGURE_3.seconds(1, 64), 25600, 28160)}
+        if alone:
+            steps = alone / FIGURE_3.seconds(0, 1)
+            cells[0, 1] = Cell(steps, alone, steps, steps)
+        memory, now = Memory(), 1e6
+        for _ in range(8):
+            seen = Window("pod-1", now - 15, now, cells, (25600.0,), (2560.0,))
+            memory, decision = tune(memory, [seen], FIGURE_3.profile(), settings, now)
+            now += 15
+            if decision.trial is not None:
+                break
+        assert memory.trial is not None
+        assert memory.trial.predicted == pytest.approx(math.log1p(decision.predicted_gain or 0.0))
+        assert (decision.steps[0].tokens, Schedule(0, decision.steps).tokens_at(64)) == (0, 0)
+        gains.append(decision.predicted_gain)
+    assert gains[1] == pytest.approx(gains[0], rel=0.2)
+
+
 @pytest.mark.parametrize("counts", [[], [TrialCount(9, Pairs(2, 0.1, 0.01), False)]])
 def test_what_cannot_be_measured_is_kept_as_estimated(counts: list[TrialCount]) -> None:
     settings = replace(on_trial(Pairs())[0], minimum_gain=9.0)
@@ -309,7 +328,6 @@ def test_the_memory_of_trials_survives_and_older_memories_load() -> None:
 
 
 def test_trials_cost_little() -> None:
-    """Against the same world with changes taken at once."""
     phases = [Phase(600, 64, CODE), Phase(300, 64, HOPELESS), Phase(300, 64, CODE)]
     shares = [play(FIGURE_3, phases, FIGURE_3.profile(), seed).share for seed in range(2)]
     assert np.mean(shares) >= 0.95

@@ -65,10 +65,11 @@ def explore(
     other = np.arange(len(land.depths))[:, None] != in_force
     share = np.where(other & np.logical_and.accumulate(land.allowed | ~other, axis=1), weights, 0.0)
     cost = _cost(land, in_force, gain, deviation)
-    promise = (share * _gain_of_knowing(land, gain - needed, deviation, cost, price)).sum(axis=1)
-    usable = share.sum(axis=1) > 0.5 * weights.sum()
+    usable = share.sum(axis=1) > c.EXPLORE_REACH * weights.sum()
     if not usable.any():
         return OFF
+    promise = (share * _gain_of_knowing(land, gain - needed, deviation, cost, price)).sum(axis=1)
+    promise = np.where(usable, promise, 0.0)  # what cannot be looked at is worth no price
     worth = promise.max() * c.EXPLORE_HORIZON / (price * c.EXPLORE_AHEAD)
     least = c.EXPLORE_BLIND if _blind(land, in_force, weights) else c.EXPLORE_TRACE
     whole = present.price > (1 + least) / 2 * price
@@ -131,7 +132,7 @@ def _stated(cost: Floats, share: Floats, least_batch: int, present: Exploration,
     mean = float((cost * share).sum() / share.sum()) if share.any() else float(cost.max())
     largest = int(np.flatnonzero(share)[-1]) + 1 if share.any() else 0
     mean = max(mean, float(cost[least_batch:largest].max(initial=0.0)) / c.EXPLORATION_EDGE)
-    if present.price > 0 and mean <= present.cost <= (2.5 if full else c.STALE_COST) * mean:
+    if present.price > 0 and mean <= present.cost <= (c.DEAR_COST if full else c.STALE_COST) * mean:
         return present.cost
     return float(f"{2 ** (math.ceil(2 * math.log2(mean)) / 2):.4g}")
 

@@ -14,7 +14,7 @@ from specpilot.decide import exploration, undone
 from specpilot.decide.decision import Decision
 from specpilot.decide.goodput import Landscape
 from specpilot.decide.memory import Memory, Tried
-from specpilot.decide.proof import Answer, borne_out, extent, favour, refuted, weigh
+from specpilot.decide.proof import Answer, Proof, borne_out, extent, favour, refuted, weigh
 from specpilot.decide.schedule import depth_indices
 from specpilot.decide.settings import Settings
 from specpilot.decide.verdict import can_be_tried, depths_named, shifted_lately
@@ -40,14 +40,7 @@ def note(memory: Memory, settings: Settings, now: float) -> Memory:
     return memory
 
 
-def begin(
-    land: Landscape,
-    settings: Settings,
-    old: Indices,
-    new: Indices,
-    weights: Floats,
-    gain: float,
-) -> Trial | None:
+def begin(land: Landscape, settings: Settings, old: Indices, new: Indices, weights: Floats) -> Trial | None:
     """The trial with which a change from depth indices old[B] to new[B] begins; None where little or nothing
     of the load is at batch sizes that change, and so little to measure."""
     if not can_be_tried(settings, old, new, weights):
@@ -57,8 +50,9 @@ def begin(
     at = min(round(batch), len(share)) - 1
     seconds = float(np.exp(land.log_seconds[[old[at], new[at]], at]).mean())
     noise = c.STEP_NOISE * math.sqrt(land.noise)
-    ratio = favour(*_believed(land, old, new, weights))
-    steps, pairs = extent(batch, gain / float(share.sum()), ratio, seconds, noise)
+    gain, deviation = believed(land, old, new, weights)
+    ratio = favour(gain, deviation)
+    steps, pairs = extent(batch, gain, ratio, seconds, noise)
     return Trial(settings.in_force.steps, steps, pairs, ratio)
 
 
@@ -71,6 +65,16 @@ class Progress:
     settled: Decision | None = None
     released: bool = False
     given_up: Decision | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a trial: whether the new schedule stays, and whether what was measured or believed `told` so."""
+
+    kept: bool
+    told: bool
+    reason: Reason
+    message: str
 
 
 def follow(
@@ -90,52 +94,66 @@ def follow(
         for steps in (trial.against, settings.in_force.steps)
     )
     weights = memory.load.weights(settings.max_batch)
-    there = _told_apart(old, new, weights)
-    what = f"{depths_named(land, new, there)} instead of {depths_named(land, old, there)}"
     proof = weigh([count for count in counts if count.generation == settings.in_force.generation])
     tried = tried.after(proof.pairs.count, max(window.seconds for window in windows))
     memory = replace(memory, trial=tried)
-    predicted = None if tried.predicted is None else math.expm1(tried.predicted)
-
-    def settled(reason: Reason, message: str, chosen: Indices) -> Decision:
-        """`chosen` without a trial. What explored before, and at which cost, was another schedule's."""
-        x = exploration.beside(memory, land, chosen, settings, now)
-        steps = settings.in_force.steps if chosen is new else trial.against
-        moved = chosen is not new
-        text = f"{what}: {message}"
-        return Decision(True, steps, x, reason, text, predicted, moved, settled=True)
-
-    believed = _believed(land, old, new, weights)
-    if proof.answer is Answer.KEEP or borne_out(proof, *believed):
-        together = "" if proof.answer is Answer.KEEP else ", enough with what is known of the two besides"
-        kept = settled(Reason.GAIN_CONFIRMED, f"{proof.measured}{together}", new)
-        return Progress(memory, replace(kept, measured=proof.measured))
-    away = _away(windows, old, new)
-    stalled = tried.stalled(settings.interval)
-    spent = proof.answer is Answer.INCONCLUSIVE or (stalled and proof.pairs.count >= c.TRIAL_ENOUGH)
-    fell = tried.predicted is not None and tried.predicted - believed[0] >= c.SURE_GAIN
-    wrong = fell and not away and refuted(proof, *believed, settings.needed)
-    if proof.answer is Answer.UNDO or wrong or (spent and not away):
+    outcome = _outcome(proof, tried, believed(land, old, new, weights), _away(windows, old, new), settings)
+    if outcome is None:
+        another_load = memory.load_then.moved(memory.load) >= c.LOAD_SHIFT
+        return Progress(memory, released=another_load or shifted_lately(memory, settings, now))
+    if outcome.told and not outcome.kept:
         memory = undone.remember(memory, land, old, new, weights, now)
-        reason, why = Reason.GAIN_INCONCLUSIVE, "not told from none, so undone"
-        if proof.answer is Answer.UNDO:
-            reason, why = Reason.CHANGE_UNDONE, "undone"
-        elif wrong:
-            reason, why = Reason.CHANGE_UNDONE, "with what is known of the two besides too little, so undone"
-        back = settled(reason, f"{proof.measured}, {why}", old)
-        return Progress(memory, replace(back, measured=proof.measured))
-    if away or stalled or proof.answer is Answer.UNMEASURED:
-        reason, why = Reason.GAIN_INCONCLUSIVE, "too few steps could be compared"
-        if away:
-            reason, why = Reason.LOAD_SHIFT, "the load at which the two differ is gone"
-        text = f"{why}, so it is kept as estimated, unproved"
-        return Progress(memory, released=True, given_up=settled(reason, text, new))
-    another_load = memory.load_then.moved(memory.load) >= c.LOAD_SHIFT
-    return Progress(memory, released=another_load or shifted_lately(memory, settings, now))
+    there = _told_apart(old, new, weights)
+    what = f"{depths_named(land, new, there)} instead of {depths_named(land, old, there)}"
+    decision = Decision(
+        change=True,
+        steps=settings.in_force.steps if outcome.kept else trial.against,
+        # What explored before, and at which cost, was another schedule's.
+        exploration=exploration.beside(memory, land, new if outcome.kept else old, settings, now),
+        reason=outcome.reason,
+        message=f"{what}: {outcome.message}",
+        predicted_gain=None if tried.predicted is None else math.expm1(tried.predicted),
+        steps_changed=not outcome.kept,
+        settled=True,
+        measured=proof.measured if outcome.told else None,
+    )
+    if outcome.told:
+        return Progress(memory, settled=decision)
+    return Progress(memory, released=True, given_up=decision)
 
 
-def _believed(land: Landscape, old: Indices, new: Indices, weights: Floats) -> tuple[float, float]:
-    """Log gain of depth indices new[B] over old[B] where the two differ, and its deviation."""
+def _outcome(
+    proof: Proof, tried: Tried, belief: tuple[float, float], away: bool, settings: Settings
+) -> Outcome | None:
+    """What a trial has come to, None while it goes on. `belief`: log gain and deviation as estimated by now, where the
+    two schedules differ; `away`: their load is gone."""
+    answer, measured = proof.answer, proof.measured
+    if answer is Answer.KEEP:
+        return Outcome(True, True, Reason.GAIN_CONFIRMED, f"{measured}")
+    if borne_out(proof, *belief):
+        text = f"{measured}, enough with what is known of the two besides"
+        return Outcome(True, True, Reason.GAIN_CONFIRMED, text)
+    if answer is Answer.UNDO:
+        return Outcome(False, True, Reason.CHANGE_UNDONE, f"{measured}, undone")
+    if away:
+        text = "the load at which the two differ is gone, so it is kept as estimated, unproved"
+        return Outcome(True, False, Reason.LOAD_SHIFT, text)
+    fell = tried.predicted is not None and tried.predicted - belief[0] >= c.SURE_GAIN
+    if fell and refuted(proof, *belief, settings.needed):
+        text = f"{measured}, with what is known of the two besides too little, so undone"
+        return Outcome(False, True, Reason.CHANGE_UNDONE, text)
+    stalled = tried.stalled(settings.interval)
+    if answer is Answer.INCONCLUSIVE or (stalled and proof.pairs.count >= c.TRIAL_ENOUGH):
+        return Outcome(False, True, Reason.GAIN_INCONCLUSIVE, f"{measured}, not told from none, so undone")
+    if stalled or answer is Answer.UNMEASURED:
+        text = "too few steps could be compared, so it is kept as estimated, unproved"
+        return Outcome(True, False, Reason.GAIN_INCONCLUSIVE, text)
+    return None
+
+
+def believed(land: Landscape, old: Indices, new: Indices, weights: Floats) -> tuple[float, float]:
+    """Log gain of depth indices new[B] over old[B] where the two differ, which is where a trial compares them, and
+    its deviation."""
     share = np.where(old != new, weights, 0.0)
     share /= max(share.sum(), 1e-9)
     batches = np.arange(len(old))
