@@ -16,7 +16,8 @@ import numpy as np
 
 from specpilot.control.step import settings as settings_of
 from specpilot.decide.memory import Memory, materially_differs
-from specpilot.decide.tuner import Settings, initial_schedule, tune
+from specpilot.decide.settings import Settings
+from specpilot.decide.tuner import initial_schedule, tune
 from specpilot.estimate.counters import Cell
 from specpilot.estimate.windows import Window
 from specpilot.local.up import read_file

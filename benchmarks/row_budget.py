@@ -28,7 +28,7 @@ from tests.engine.server import MAX_SEQS, MAX_TOKENS, Server, prompt, serving
 from tests.setup import models
 
 from specpilot.control.step import Evidence, step
-from specpilot.decide.tuner import Settings
+from specpilot.decide.settings import Settings
 from specpilot.metrics.parse import parse_text, to_counters
 from specpilot_engine import protocol
 from specpilot_engine.protocol import Budget, Exploration, Schedule, Step

@@ -7,7 +7,8 @@ schedule's depth; what is decided is how many of them the target model verifies.
   fewer rows cost; once that promises START more goodput, the state changes.
 - *cutting*: each step verifies the rows that pay. Now and then a few steps are whole, so that requests
   come back when their drafts turn good, and so that what the operator is told stays unbiased: only steps
-  that were whole by plan are counted and timed for it. It costs at most a tenth of what cutting gains.
+  that were whole by plan are counted and timed for it. It costs what may be explored for, or a tenth of what cutting
+  gains where that is more.
 
 Knows vLLM's requests by shape only, and replaces their list of drafts: the list itself may be shared.
 """
@@ -23,8 +24,8 @@ from specpilot_engine.protocol import Exploration
 
 START, STOP = 0.03, 0.01  # gain over whole drafts from which steps are cut, and below which no more
 GAIN_STEPS = 16  # over which that gain is averaged
-PROBE_SHARE = 0.1  # of what cutting gains goes into whole steps,
-PROBE_PRICE = 0.02  # but no more than this of the goodput,
+PROBE_SHARE = 0.1  # of what cutting gains goes into whole steps, the price of exploring at least,
+PROBE_PRICE = 0.02  # but no more than this of the goodput where that price is lower,
 FIRST_PRICE = 0.1  # and this for a start, so that the operator sees soon what traffic has become:
 FIRST_DRAFTS = 200  # until so many whole drafts were seen since cutting began
 

@@ -12,7 +12,8 @@ from specpilot.decide.arms import Situation, Turn, decide
 from specpilot.decide.arms_memory import ArmMemory
 from specpilot.decide.arms_worth import view
 from specpilot.decide.memory import Memory
-from specpilot.decide.tuner import Settings, tune
+from specpilot.decide.settings import Settings
+from specpilot.decide.tuner import tune
 from specpilot.estimate import load, survival
 from specpilot.estimate.counters import Cell
 from specpilot.estimate.windows import Window

@@ -23,7 +23,7 @@ from specpilot.control.profile_choice import Choice
 from specpilot.control.rollout import Rollout
 from specpilot.control.status import announcements, refused_status, status_of
 from specpilot.control.step import Evidence, Taken
-from specpilot.decide.tuner import Decision
+from specpilot.decide.decision import Decision
 from specpilot.metrics.scrape import StateAnswer
 from specpilot.plan.inputs import Profiling
 from specpilot_engine.protocol import Budget, Exploration, Schedule, Step

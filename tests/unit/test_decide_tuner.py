@@ -12,9 +12,11 @@ from tests.unit.tuner_world import Phase, Run, World, play
 
 from specpilot.api.vocabulary import Reason
 from specpilot.decide.memory import Memory
-from specpilot.decide.tuner import Settings, initial_schedule, tune
+from specpilot.decide.settings import Settings
+from specpilot.decide.tuner import initial_schedule, tune
 from specpilot.estimate.counters import Cell, Counters
-from specpilot.estimate.windows import Discarded, Window, between
+from specpilot.estimate.discards import Discarded
+from specpilot.estimate.windows import Window, between
 from specpilot_engine.protocol import Schedule, Step
 
 # DeepSeek V4-Pro on 8 B300, vLLM's figure of July 2026 (tokens per second by concurrency and depth); the

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from specpilot.api.vocabulary import Reason
-from specpilot.decide.tuner import Decision
+from specpilot.decide.decision import Decision
 from specpilot.local.replica import Phase
 from specpilot.local.table import render, sparkline
 from specpilot.local.view import Change, ReplicaView, View

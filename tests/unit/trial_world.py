@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from tests.unit.tuner_world import Engine, Phase, World
 
+from specpilot.decide.decision import Decision
 from specpilot.decide.memory import Memory
-from specpilot.decide.tuner import Decision, Settings, initial_schedule, tune
+from specpilot.decide.settings import Settings
+from specpilot.decide.tuner import initial_schedule, tune
 from specpilot.estimate.counters import TrialCount
 from specpilot.estimate.windows import Window, between
 from specpilot_engine.protocol import ProfilePoint, Schedule

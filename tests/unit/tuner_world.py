@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from specpilot.decide.decision import Decision
 from specpilot.decide.memory import Memory
-from specpilot.decide.tuner import Decision, Settings, initial_schedule, tune
+from specpilot.decide.settings import Settings
+from specpilot.decide.tuner import initial_schedule, tune
 from specpilot.estimate.counters import Cell, Counters
-from specpilot.estimate.windows import Discarded, Window, between
+from specpilot.estimate.discards import Discarded
+from specpilot.estimate.windows import Window, between
 from specpilot_engine.explore import Explorer
 from specpilot_engine.protocol import ProfilePoint, Schedule, bucket
 

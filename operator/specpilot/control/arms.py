@@ -21,7 +21,7 @@ from specpilot.decide import arms_worth
 from specpilot.decide.arm import SCHEDULE, Arm, Kind
 from specpilot.decide.arms import Situation, Turn, decide
 from specpilot.decide.arms_memory import ArmMemory
-from specpilot.decide.tuner import Settings
+from specpilot.decide.settings import Settings
 from specpilot.plan import adaptive
 from specpilot.plan.arguments import base_arm, live_support
 from specpilot.plan.arms import arms

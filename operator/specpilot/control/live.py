@@ -14,7 +14,7 @@ from specpilot.control.step import Evidence
 from specpilot.decide.arms_memory import ArmMemory
 from specpilot.decide.caps_memory import CapMemory
 from specpilot.decide.memory import Memory
-from specpilot.decide.tuner import Settings
+from specpilot.decide.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from specpilot.control.conditions import Finding, Speculation
 from specpilot.control.live import Live
 from specpilot.control.profile_choice import Choice
 from specpilot.control.step import Pod, Taken, first_schedule
+from specpilot.decide.settings import Settings
 from specpilot.decide.trying import ALTERNATING
-from specpilot.decide.tuner import Settings
 from specpilot.estimate.counters import Counters
 from specpilot.estimate.windows import Window
 from specpilot_engine.protocol import Schedule

@@ -32,7 +32,7 @@ from specpilot.control.step import first_schedule, settings, without_leave
 from specpilot.control.store import Body, Key, Store
 from specpilot.control.sync import reread
 from specpilot.control.telemetry import Telemetry
-from specpilot.decide.tuner import Settings
+from specpilot.decide.settings import Settings
 from specpilot.plan import adaptive, names
 from specpilot.plan.arguments import live_support, speculates
 from specpilot.plan.hashing import digest

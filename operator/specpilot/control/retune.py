@@ -34,7 +34,8 @@ from specpilot.control.store import Key, Store
 from specpilot.control.sync import reread
 from specpilot.control.telemetry import Telemetry
 from specpilot.decide.arm import Arm, Kind
-from specpilot.decide.tuner import Decision, Settings
+from specpilot.decide.decision import Decision
+from specpilot.decide.settings import Settings
 from specpilot.estimate.counters import Counters
 from specpilot.metrics.scrape import PodKey, Target
 from specpilot.metrics.source import Metrics, Reading, availability

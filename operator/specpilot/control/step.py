@@ -12,12 +12,15 @@ from dataclasses import dataclass, field, replace
 from specpilot.api.base import seconds
 from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.api.vocabulary import Reason
+from specpilot.decide.decision import Decision
 from specpilot.decide.memory import Memory
-from specpilot.decide.tuner import Decision, Settings, initial_schedule, tune
+from specpilot.decide.settings import Settings
+from specpilot.decide.tuner import initial_schedule, tune
 from specpilot.estimate import load, survival
 from specpilot.estimate.constants import LONGEST_WINDOW
 from specpilot.estimate.counters import Counters, TrialCount
-from specpilot.estimate.windows import Discard, Discarded, Window, between, remember, waiting
+from specpilot.estimate.discards import Discard, Discarded
+from specpilot.estimate.windows import Window, between, remember, waiting
 from specpilot.plan.arguments import Usable
 from specpilot.plan.limits import limits
 from specpilot_engine.protocol import Budget, Exploration, ModelShape, ProfilePoint, Schedule

@@ -16,8 +16,8 @@ class Decision:
     `change`: `steps`, `exploration` or `trial` differ from what is in force and should be published as a
     new generation; `steps_changed` tells the first. `predicted_gain` is the relative gain in goodput of
     `steps` over the schedule in force at the present load (0.08: 8%), None when nothing is known. With a
-    `trial` the change is to be proved; `settled` ends one, and then both gains are those of the change that
-    was tried, whatever became of it.
+    `trial` the change is to be proved, and the gain is that of the batch sizes at which the two differ, as it will be
+    measured; `settled` ends one, and then both gains are those of the change that was tried, whatever became of it.
     """
 
     change: bool

@@ -23,7 +23,8 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """The trial of schedule `generation`: since when, and the log gain that was predicted (None: unknown).
+    """The trial of schedule `generation`: since when, and the log gain that was predicted where the two schedules
+    differ (None: unknown).
 
     `pairs` have been seen, `lasted` seconds with traffic have gone by, `waited` of them without a new pair;
     a restart forgets these three.
@@ -66,8 +67,9 @@ class Undone:
 class Memory:
     """Evidence, and when things last happened (epoch seconds, 0 never).
 
-    `fresh` counts ticks with evidence in this process; it alone is not persisted, so that the schedule
-    holds after a restart until it has been seen to run. `note` says why the memory is empty when it is.
+    `fresh` counts ticks with evidence in this process. It is not persisted, so that the schedule holds after a restart
+    until it has been seen to run; nor are the newest windows of survival and the progress of a trial, which come again.
+    `note` says why the memory is empty when it is.
     """
 
     survival: SurvivalMemory = field(default_factory=SurvivalMemory)
@@ -236,10 +238,7 @@ def _short(values: Iterable[float]) -> list[float]:
 
 
 def _number(value: Any, low: float = 0.0, high: float = math.inf) -> float:
-    number = float(value)
-    if not math.isfinite(number) or number < 0:
-        raise ValueError(f"{value!r} is not a number that can be used")
-    return min(max(number, low), high)
+    return min(max(finite(value, 0.0), low), high)
 
 
 def _numbers(values: Iterable[Any], low: float = 0.0, high: float = math.inf) -> tuple[float, ...]:

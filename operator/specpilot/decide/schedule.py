@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specpilot.estimate import constants as c
+from specpilot.estimate.cost import SIZES
 from specpilot_engine.protocol import Step
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Full = Callable[[int, int], bool]  # (depth, batch): whether one request more would take a larger graph
 
-ROUND = frozenset(s * 2**e // 2 for e in range(12) for s in (2, 3)) - {0}  # 1, 2, 3, 4, 6, 8, 12, …
+ROUND = frozenset(SIZES)
 
 
 def depth_indices(steps: Sequence[Step], depths: Sequence[int], max_batch: int) -> Indices:
@@ -74,17 +75,14 @@ def shorten(
     elsewhere = np.maximum.reduceat(np.where(runs, 0.0, loss), starts, axis=1)
     finite = np.where(np.isfinite(loss), loss, 0.0)
     totals = np.add.reduceat(finite * weights, starts, axis=1)
-    doubled = [c.MERGE_TOLERANCE * 2**i for i in range(15)]
-    levels = [*((doubled[0], t) for t in doubled), *((t, t) for t in doubled[1:])]
-
-    def worst(level: tuple[float, float]) -> Floats:
-        return np.asarray(np.maximum(there / level[0], elsewhere / level[1]))
-
-    # What fits under one level fits under all that tolerate more.
-    first = bisect_left(levels, True, key=lambda level: _fits(worst(level)))
-    found = _cut(worst(levels[first]), totals, price) if first < len(levels) else None
-    if found is not None:
-        return _joined([Step(int(ends[end]), depths[k]) for end, k in found])
+    least, *more = (c.MERGE_TOLERANCE * 2**i for i in range(15))
+    for levels in ([(least, least), *((least, t) for t in more)], [(t, t) for t in more]):
+        tolerated = [np.maximum(there / at_load, elsewhere / beside) for at_load, beside in levels]
+        # What fits under one level fits under those after it, which tolerate more.
+        first = bisect_left(tolerated, True, key=_fits)
+        found = _cut(tolerated[first], totals, price) if first < len(levels) else None
+        if found is not None:
+            return _joined([Step(int(ends[end]), depths[k]) for end, k in found])
     return (Step(len(best), depths[int(np.argmin(np.where(np.isfinite(loss), loss, 1e9).max(axis=1)))]),)
 
 

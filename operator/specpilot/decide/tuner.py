@@ -17,7 +17,7 @@ from specpilot.decide.known import known, prior_of
 from specpilot.decide.memory import Memory, Tried
 from specpilot.decide.objective import admissible, scores
 from specpilot.decide.schedule import aligned, depth_indices, shorten
-from specpilot.decide.settings import Settings, everywhere
+from specpilot.decide.settings import Settings
 from specpilot.decide.verdict import Verdict, judge, shifted_lately
 from specpilot.estimate import constants as c
 from specpilot.estimate import cost, load, survival
@@ -172,10 +172,12 @@ def _decide(memory: Memory, land: Landscape, settings: Settings, now: float) -> 
                 steps, new, verdict = elsewhere
     chosen = new if verdict.passed else old
     explored, trial = exploration.beside(memory, land, chosen, settings, now), None
+    gain = verdict.gain
     if verdict.passed and may[old, np.arange(len(old))][weights > 0].all():
-        trial = trying.begin(land, settings, old, new, weights, verdict.gain)
+        trial = trying.begin(land, settings, old, new, weights)
         if trial is not None:
             explored = in_force.exploration  # it pauses meanwhile
+            gain, _ = trying.believed(land, old, new, weights)  # where it will be measured
     rested = now - memory.explored_at >= c.EXPLORATION_DWELL or in_force.exploration.price == 0
     if not (verdict.passed or rested or shifted_lately(memory, settings, now)):
         explored = in_force.exploration
@@ -185,7 +187,7 @@ def _decide(memory: Memory, land: Landscape, settings: Settings, now: float) -> 
         exploration=explored,
         reason=verdict.reason,
         message=verdict.message,
-        predicted_gain=math.expm1(verdict.gain),
+        predicted_gain=math.expm1(gain),
         steps_changed=verdict.passed,
         trial=trial,
     )
@@ -221,6 +223,3 @@ def _only(old: Indices, score: Floats) -> Floats:
 
 def _hold(settings: Settings, reason: Reason, message: str) -> Decision:
     return Decision(False, settings.in_force.steps, settings.in_force.exploration, reason, message)
-
-
-__all__ = ["Decision", "Settings", "everywhere", "initial_schedule", "tune"]

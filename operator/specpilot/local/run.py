@@ -13,11 +13,12 @@ from specpilot.api.objects import SpeculativeDeployment
 from specpilot.api.validate import validate
 from specpilot.api.vocabulary import Reason
 from specpilot.control.step import Evidence, Pod, first_schedule, settings, step
+from specpilot.decide.decision import Decision
 from specpilot.decide.memory import materially_differs
 from specpilot.decide.schedule import in_words
-from specpilot.decide.tuner import Decision
 from specpilot.estimate.counters import Counters
-from specpilot.estimate.windows import Discarded, Window, between
+from specpilot.estimate.discards import Discarded
+from specpilot.estimate.windows import Window, between
 from specpilot.local.errors import LocalError, advice
 from specpilot.local.pod import Machine, Ports, local_pod
 from specpilot.local.profile import Profile

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from specpilot.decide.tuner import Decision
-from specpilot.estimate.windows import Discarded, Window
+from specpilot.decide.decision import Decision
+from specpilot.estimate.discards import Discarded
+from specpilot.estimate.windows import Window
 from specpilot.local.replica import Phase
 from specpilot_engine.protocol import Schedule
 
