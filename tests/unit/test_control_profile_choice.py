@@ -206,6 +206,10 @@ def test_a_failed_job_is_not_started_again_until_something_else_is_wanted() -> N
     assert (choice.active, choice.profiling.hold_serving) == (False, False)
     assert choice.finding is not None
     assert "DeadlineExceeded" in choice.finding.message
+    found = chosen(sd, profile(sd, succeeded="Unknown"), children=children)
+    assert (reason(found), len(found.points)) == ("ProfileIncomplete", 1)
+    assert found.finding is not None
+    assert found.finding.message.startswith("spec.profiling.deadline passed with 1 of 4 step times measured")
     other = deployment(profiling={"where": "Job"}, speculation={"method": "MTP", "maxTokens": 7})
     assert chosen(other, children=children).active
 

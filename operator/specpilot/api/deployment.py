@@ -227,7 +227,7 @@ class Profiling(Model):
     """Use this CostProfile instead of measuring; refused when it is of another engine."""
     grid: Grid = Grid()
     deadline: Duration = "30m"
-    """When measuring stops with what it has."""
+    """When measuring stops with what it has; a Job's counts from its begin, loading the model included."""
     block_serving: bool = False
     """Whether pods wait for the profile; otherwise they serve with a safe depth meanwhile."""
 

@@ -184,10 +184,7 @@ def _measure(
         present = recorded_request(_pod_spec(job))
         failure = _failure(job)
         if failure:
-            message = (
-                f"the profiling Job failed ({failure}): see its pod's log, and delete the Job to try again"
-            )
-            return Choice(Profiling(ProfileIn.JOB, present), Finding(Reason.PROFILE_FAILED, message), partial)
+            return Choice(Profiling(ProfileIn.JOB, present), _ended(failure, partial), partial)
         return _running(ProfileIn.JOB, sd, partial, hold)
     if deployment and is_current(deployment, sd):
         # Adding a profiler to pods that are there would restart them; a Job would not.
@@ -199,6 +196,19 @@ def _measure(
             )
             return Choice(Profiling(), Finding(Reason.PROFILE_INCOMPLETE, message), partial)
     return _running(where, sd, partial, hold and where is ProfileIn.JOB)
+
+
+def _ended(failure: str, partial: CostProfile | None) -> Finding:
+    """Of a Job that ended before its profiler did. Its deadline counts from its begin, loading the model included."""
+    if failure == "DeadlineExceeded" and partial is not None and partial.spec.points:
+        known = f"{len(partial.spec.points)} of {partial.spec.total}"
+        message = (
+            f"spec.profiling.deadline passed with {known} step times measured ({failure}): tuning goes on with these"
+            " and learns the rest live; to measure all, raise it and delete the Job"
+        )
+        return Finding(Reason.PROFILE_INCOMPLETE, message)
+    message = f"the profiling Job failed ({failure}): see its pod's log, and delete the Job to try again"
+    return Finding(Reason.PROFILE_FAILED, message)
 
 
 def _running(where: ProfileIn, sd: SpeculativeDeployment, partial: CostProfile | None, hold: bool) -> Choice:
