@@ -42,6 +42,13 @@ class Tuning:
     shape: ModelShape | None = None  # of the model
     adaptive: int = 0  # drafts of which vLLM itself sizes what is verified
 
+    def off(self, reason: str) -> None:
+        """The depth is not live any more."""
+        self.reason = reason
+        if self.watcher is not None:
+            self.watcher.cancel()
+            self.watcher = None
+
     def status(self) -> EngineStatus:
         """A snapshot for the export port."""
         watcher = self.watcher
@@ -94,14 +101,16 @@ class LiveMixin:
         return results
 
     def _specpilot_off(self, error: Exception) -> None:
-        """Back to stock vLLM with its start-up schedule, for good."""
+        """Back to stock vLLM with its start-up schedule, for good. Of a step whose two hooks both fail the first error
+        is the cause."""
+        if self._specpilot is None:
+            return
         self._specpilot = None
         if self._specpilot_startup is not None:
             self.dynamic_sd_lookup = self._specpilot_startup
         log.error("specpilot: live tuning is off after an internal error", exc_info=error)
         if self._specpilot_tuning is not None:
-            self._specpilot_tuning.reason = f"internal error: {error!r}"
-            self._specpilot_tuning.watcher = None
+            self._specpilot_tuning.off(f"internal error: {error!r}")
 
 
 def factory(*args: Any, **kwargs: Any) -> Any:
@@ -154,8 +163,8 @@ def attach(scheduler: Any, vllm_config: Any, problem: str) -> ExportServer:
             _go_live(scheduler, vllm_config, recorder, tuning)
         except Exception as e:
             log.exception("specpilot: could not be set up")
-            scheduler._specpilot, tuning.watcher = None, None
-            tuning.reason = f"could not be set up: {e!r}"
+            scheduler._specpilot = None
+            tuning.off(f"could not be set up: {e!r}")
     if tuning.reason:
         log.warning("specpilot: the draft depth cannot be changed live: %s", tuning.reason)
     server = ExportServer(_port(vllm_config), engine_routes(recorder, tuning.status))

@@ -53,12 +53,16 @@ class Trimmer:
         `tokens`: the depth that is drafted; `price` as in protocol.Budget; `whole`: it explores a depth,
         and must not be cut.
         """
-        self._cut = []
-        if self._left:  # who is not there any more was ended, or preempted, which drops drafts
-            self._left.intersection_update([request.request_id for request in running])
-        self.active = price > 0
+        self._cut, self.active = [], price > 0
+        if not (self.active or self._left):
+            return True
+        ids = [request.request_id for request in running]
+        # Who is not there any more was ended, or preempted, which drops drafts.
+        self._left.intersection_update(ids)
         if not self.active:
             return not self._left
+        self._beliefs.step()
+        self._beliefs.keep(ids)
         curve = self._times.curve(tokens, len(running))
         total = sum(len(request.spec_token_ids) for request in running)
         if whole or not total or not curve:
@@ -95,8 +99,6 @@ class Trimmer:
             self._times.add(tokens, batch, rows, seconds)
 
     def _choose(self, running: Sequence[Any], total: int, curve: Curve) -> Choice:
-        self._beliefs.step()
-        self._beliefs.keep([request.request_id for request in running])
         survival = [self._beliefs.survival(r.request_id, len(r.spec_token_ids)) for r in running]
         batch = len(running)
         return choose(survival, 0.0, cost_table(curve, range(batch, batch + total + 1)))

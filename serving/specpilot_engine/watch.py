@@ -56,7 +56,7 @@ class _File(Generic[T]):
             self._missing()
             return
         except OSError as e:
-            self._fail(f"cannot be read: {e.strerror or e}")
+            self._unreadable(e.strerror or e)
             return
         self.mtime = stat.st_mtime
         signature = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
@@ -65,8 +65,7 @@ class _File(Generic[T]):
         try:
             text = self._read()
         except (OSError, ValueError) as e:
-            self._signature = None
-            self._fail(f"cannot be read: {e}")
+            self._unreadable(e)
             return
         self._signature = signature
         if text == self._text:
@@ -95,6 +94,11 @@ class _File(Generic[T]):
         lost = self.good is not None and not self.transient
         self.error = "file is gone; its last content stays in force" if lost else ""
 
+    def _unreadable(self, why: object) -> None:
+        """Whatever it holds once it can be read again is news, even if it is what it held before."""
+        self._signature = self._text = None
+        self._fail(f"cannot be read: {why}")
+
     def _fail(self, message: str) -> None:
         if message != self.error:
             log.warning("specpilot: %s: %s", self.path, message)
@@ -106,8 +110,7 @@ class ScheduleWatcher(Generic[T]):
 
     `startup` is in force (as generation 0) until a file says otherwise. A depth above `max_tokens`,
     the engine's start-up maximum, is refused. `prepare` turns a schedule into what the step path
-    needs; it runs in the watching thread, and raising refuses the schedule. `on_change` is told of
-    each new schedule, in the watching thread.
+    needs; it runs in the watching thread, and raising refuses the schedule.
 
     Readers use `active` or `current`, and `file_error`, what is wrong with the files on disk ("" when
     nothing is): plain attribute reads, atomic under the GIL.
@@ -120,11 +123,9 @@ class ScheduleWatcher(Generic[T]):
         prepare: Callable[[Schedule], T],
         schedule_file: str = "",
         override_file: str = "",
-        on_change: Callable[[Schedule], None] | None = None,
     ) -> None:
         self._max_tokens = max_tokens
         self._prepare = prepare
-        self._on_change = on_change
         self._startup = self.active = Active(startup, prepare(startup))
         self.file_error = ""
         self._schedule = _File(schedule_file, self._load, False) if schedule_file else None
@@ -160,8 +161,6 @@ class ScheduleWatcher(Generic[T]):
                 active.schedule.generation,
                 active.schedule.as_vllm(),
             )
-            if self._on_change is not None:
-                self._on_change(active.schedule)
 
     def start(self) -> None:
         """Poll once now, then from a daemon thread until `stop`."""
@@ -169,9 +168,13 @@ class ScheduleWatcher(Generic[T]):
         self._thread = threading.Thread(target=self._run, name="specpilot-schedule", daemon=True)
         self._thread.start()
 
-    def stop(self) -> None:
-        """End the thread; `active` keeps its value."""
+    def cancel(self) -> None:
+        """Have the thread end by itself, soon; `active` keeps its value."""
         self._stopped.set()
+
+    def stop(self) -> None:
+        """End the thread, and wait for that."""
+        self.cancel()
         if self._thread is not None:
             self._thread.join()
 

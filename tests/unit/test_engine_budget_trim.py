@@ -157,6 +157,16 @@ def test_a_cut_draft_whose_request_ended_before_it_was_scheduled_is_forgotten():
     assert world.trimmer.before_schedule(left[:3], DEPTH, PRICE, True) is True
 
 
+def test_requests_that_ended_are_forgotten_though_no_step_is_ever_timed():
+    """Structured output under asynchronous scheduling: no step is clean, and each brings other requests."""
+    trimmer = Trimmer(3)
+    for number in range(1000):
+        request = SimpleNamespace(request_id=str(number), spec_token_ids=[1, 2, 3])
+        trimmer.before_schedule([request], 3, PRICE, False)
+        trimmer.landed([(request.request_id, 3, 1)], True)
+    assert len(trimmer._beliefs._records) < 30
+
+
 def exported(recorder: Recorder, schedule: Schedule, reason: str = "") -> dict[str, tuple[float, dict]]:
     text = metrics_text(recorder, EngineStatus(True, "", schedule, whole_drafts=reason))
     samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
