@@ -98,6 +98,18 @@ def test_the_deepest_start_up_depth_is_max_tokens_even_if_no_candidate() -> None
             {"engine": {"env": [{"name": "VLLM_USE_V2_MODEL_RUNNER", "value": "0"}]}},
             "VLLM_USE_V2_MODEL_RUNNER",
         ),
+        (
+            {
+                "podTemplate": {
+                    "spec": {
+                        "containers": [
+                            {"name": "vllm", "env": [{"name": "VLLM_USE_V2_MODEL_RUNNER", "value": "0"}]}
+                        ]
+                    }
+                }
+            },
+            "VLLM_USE_V2_MODEL_RUNNER",
+        ),
         ({"speculation": {"method": "None"}}, "method"),
     ],
 )

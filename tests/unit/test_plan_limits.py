@@ -24,6 +24,9 @@ def spec(args: list[str], image: str = "vllm/vllm-openai:v0.33.0", **more: Any) 
         (["--max-num-seqs", "1K"], 1024),
         (["--max-num-seqs", "1.5k"], 1500),
         (["--max-num-seqs", "8", "--max-num-seqs", "16"], 16),
+        (["--max-num-s", "64"], 64),
+        (["--max-num-batched-tokens", "64"], None),
+        (["--max-num-seqs-of-others", "64"], None),
         (["--max-num-seqs", "auto"], None),
         (["--max-num-seqs", "-1"], None),
         (["--max-num-seqs"], None),
@@ -46,6 +49,8 @@ def test_a_count_is_read_in_every_spelling(args: list[str], expected: int | None
         (["--enforce-eager"], True),
         (["--enforce-eager", "--no-enforce-eager"], False),
         (["--enforce_eager=false"], False),
+        (["--enforce"], True),
+        (["--enforce-eager", "--no-enforce"], False),
         ([], False),
     ],
 )
@@ -61,6 +66,24 @@ def test_a_json_argument_is_read_whole_and_by_dotted_parts() -> None:
 
 def test_unknown_limits_are_bounds_that_hold_on_every_device() -> None:
     assert limits(spec([])) == Limits(256, 1024, 2048, None, 512)
+
+
+@pytest.mark.parametrize(
+    ("args", "eager"),
+    [
+        (["-O0"], True),
+        (["-O", "0"], True),
+        (["-O=0"], True),
+        (["--optimization-level", "0"], True),
+        (["--optimization_level=2"], False),
+        (["-O1"], False),
+        (["-O0", "-O2"], False),
+        (["-O0", "-cc.cudagraph_mode", "FULL"], False),
+        (["-O2", "-cc.cudagraph_mode", "none"], True),
+    ],
+)
+def test_an_engine_that_optimizes_nothing_captures_no_graphs(args: list[str], eager: bool) -> None:
+    assert (limits(spec(args)).capture_cap == 0) is eager
 
 
 def test_given_limits_are_taken() -> None:
@@ -85,6 +108,11 @@ def test_a_cpu_engine_has_its_own_defaults_and_no_graphs() -> None:
         [], engine={"env": [{"name": "VLLM_CPU_KVCACHE_SPACE", "value": "1"}]}, parallelism={"tensor": 2}
     )
     assert limits(cpu) == Limits(256, 256, 4096, None, 0)
+    entry = {"name": "VLLM_CPU_KVCACHE_SPACE", "value": "1"}
+    template = {"spec": {"containers": [{"name": "vllm", "env": [entry]}]}}
+    assert runs_on_cpu(spec([], podTemplate=template))
+    for odd in ({}, {"spec": None}, {"spec": {"containers": [{"name": "vllm", "env": "x"}]}}):
+        assert not runs_on_cpu(spec([], podTemplate=odd))
     assert runs_on_cpu(spec([], "localhost/vllm-cpu:v0.32.0"))
     assert not runs_on_cpu(spec([], "registry/vllm-openai:v0.33.0"))
 

@@ -209,6 +209,10 @@ def test_the_profiler_knows_the_users_key_for_the_engine() -> None:
     template = {"spec": {"containers": [{"name": "vllm", "env": [entry]}]}}
     for sd in (deployment(engine={"env": [entry]}), deployment(podTemplate=template)):
         assert entry in pod(sd, where=ProfileIn.POD)["containers"][1]["env"]
+    sources = [{"secretRef": {"name": "engine"}}]
+    template = {"spec": {"containers": [{"name": "vllm", "envFrom": sources}]}}
+    assert pod(deployment(podTemplate=template), where=ProfileIn.POD)["containers"][1]["envFrom"] == sources
+    assert "envFrom" not in pod(deployment(), where=ProfileIn.POD)["containers"][1]
 
 
 @given(st.from_regex(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?", fullmatch=True))

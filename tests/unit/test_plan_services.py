@@ -59,6 +59,22 @@ def test_the_policy_closes_our_ports_and_no_other() -> None:
     assert policy["spec"]["policyTypes"] == ["Ingress"]
 
 
+def test_the_policy_closes_the_port_of_every_data_parallel_engine() -> None:
+    parallel = SD.model_copy(
+        update={
+            "spec": SD.spec.model_copy(
+                update={"parallelism": SD.spec.parallelism.model_copy(update={"data": 4})}
+            )
+        }
+    )
+    facts = OperatorFacts("specpilot:1", operator_namespace="ops", network_policy=True)
+    (policy,) = (o for o in render(parallel, Inputs(SCHEDULE, facts)) if o["kind"] == "NetworkPolicy")
+    for port in (9101, 9102, 9103, 9104):
+        assert not allows(policy, port, "anywhere"), port
+        assert allows(policy, port, "ops")
+    assert allows(policy, 9105, "anywhere")
+
+
 def test_the_schedule_in_the_config_map_is_what_the_engine_reads() -> None:
     text = objects()["ConfigMap"]["data"]["schedule.json"]
     assert parse_schedule(text) == SCHEDULE

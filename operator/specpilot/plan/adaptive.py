@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.api.versions import ADAPTIVE_SINCE, engine_version
-from specpilot.plan import flags
+from specpilot.plan import flags, user_env
 from specpilot.plan.limits import limits
 
 # Tokens of context at which vLLM times verification when it starts; vLLM's own default is 8192.
 CONTEXT_VARIABLE = "VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN"
+MODEL_RUNNER_V2 = "VLLM_USE_V2_MODEL_RUNNER"
 
 
 def problem(spec: SpeculativeDeploymentSpec) -> str:
@@ -31,10 +32,7 @@ def problem(spec: SpeculativeDeploymentSpec) -> str:
         return "it does not work with LoRA: remove --enable-lora"
     if spec.parallelism.pipeline > 1:
         return "it does not work with pipeline stages: set spec.parallelism.pipeline to 1"
-    runner = next(
-        (e.get("value") for e in spec.engine.env if e.get("name") == "VLLM_USE_V2_MODEL_RUNNER"), ""
-    )
-    if runner == "0":
+    if user_env.value(spec, MODEL_RUNNER_V2) == "0":
         return "it needs model runner V2: remove VLLM_USE_V2_MODEL_RUNNER=0"
     return ""
 

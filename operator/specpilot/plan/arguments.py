@@ -11,7 +11,7 @@ from typing import Any
 from specpilot.api.deployment import Speculation, SpeculativeDeploymentSpec
 from specpilot.api.vocabulary import PORT_HTTP
 from specpilot.decide.arm import NONE, SCHEDULE, Arm, Kind
-from specpilot.plan import adaptive, flags
+from specpilot.plan import adaptive, flags, user_env
 from specpilot.plan.graphs import Graphs, captured, plan_captures
 from specpilot.plan.limits import Limits, limits
 
@@ -81,10 +81,7 @@ def live_support(spec: SpeculativeDeploymentSpec) -> tuple[bool, str]:
         return False, why
     if spec.parallelism.data > 1:
         return False, "vLLM drafts at one fixed depth under data parallelism: set spec.parallelism.data to 1"
-    runner = next(
-        (e.get("value") for e in spec.engine.env if e.get("name") == "VLLM_USE_V2_MODEL_RUNNER"), None
-    )
-    if runner == "0" and spec.speculation.method == "DSpark":
+    if user_env.value(spec, adaptive.MODEL_RUNNER_V2) == "0" and spec.speculation.method == "DSpark":
         return (
             False,
             "DSpark needs model runner V2 for a schedule of depths: remove VLLM_USE_V2_MODEL_RUNNER=0",

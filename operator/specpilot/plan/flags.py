@@ -19,6 +19,7 @@ _SHORT = {
     "-ep": "--enable-expert-parallel",
     "-dcp": "--decode-context-parallel-size",
 }
+_LEVEL = re.compile(r"\A-O(\w+)\Z")  # its value needs no space
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,10 @@ class Flag:
     name: str
     key: str
     values: tuple[str, ...]
+
+    def means(self, name: str) -> bool:
+        """Whether vLLM takes it for the option `name`: any prefix does that is no other option's, or vLLM refuses it."""
+        return self.name == name or (len(self.name) > len("--") and name.startswith(self.name))
 
     @property
     def value(self) -> str:
@@ -39,7 +44,7 @@ def parse(args: Sequence[str]) -> tuple[Flag, ...]:
     found: list[tuple[str, str, list[str]]] = []
     for item in args:
         if _is_flag(item):
-            head, eq, value = item.partition("=")
+            head, eq, value = _LEVEL.sub(r"-O=\1", item).partition("=")
             name, _, key = head.partition(".")
             found.append((_SHORT.get(name, name.replace("_", "-")), key, [value] if eq else []))
         elif found:
@@ -49,7 +54,7 @@ def parse(args: Sequence[str]) -> tuple[Flag, ...]:
 
 def last(flags: Iterable[Flag], name: str) -> Flag | None:
     """As argparse: the last one wins."""
-    return next((f for f in reversed(tuple(flags)) if f.name == name and not f.key), None)
+    return next((f for f in reversed(tuple(flags)) if f.means(name) and not f.key), None)
 
 
 def integer(flags: Iterable[Flag], name: str) -> int | None:
@@ -68,9 +73,9 @@ def enabled(flags: Iterable[Flag], name: str) -> bool:
     """A switch that is on: --x without --no-x after it."""
     state = False
     for flag in flags:
-        if flag.name == name:
+        if flag.means(name):
             state = flag.value.lower() not in ("false", "0")
-        elif flag.name == f"--no-{name[2:]}":
+        elif flag.means(f"--no-{name[2:]}"):
             state = False
     return state
 
@@ -79,7 +84,7 @@ def mapping(flags: Iterable[Flag], name: str) -> dict[str, Any]:
     """A JSON argument with its dotted parts merged in (first level); {} when it cannot be read."""
     merged: dict[str, Any] = {}
     for flag in flags:
-        if flag.name != name:
+        if not flag.means(name):
             continue
         value = _json(flag.value)
         if flag.key:

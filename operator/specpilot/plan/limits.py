@@ -14,7 +14,7 @@ from typing import Any
 
 from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.api.growth import MAX_BATCH
-from specpilot.plan import flags
+from specpilot.plan import flags, user_env
 
 # vLLM 0.32 and 0.33, engine/arg_utils.py get_batch_defaults, for the API server:
 # 256 sequences and 2,048 tokens below 70 GiB of device memory, 1,024 and 8,192 or 16,384 above;
@@ -55,7 +55,7 @@ def limits(spec: SpeculativeDeploymentSpec) -> Limits:
 
 def runs_on_cpu(spec: SpeculativeDeploymentSpec) -> bool:
     """Whether the user says so; taking a GPU engine for a CPU one would cost it its planned graphs."""
-    names = {str(entry.get("name", "")) for entry in spec.engine.env}
+    names = user_env.variables(spec)
     tagged = re.search(r"(^|[^a-z])cpu([^a-z]|$)", spec.engine.image.lower()) is not None
     return tagged or any(name.startswith("VLLM_CPU_") for name in names)
 
@@ -64,7 +64,10 @@ def _eager(given: tuple[flags.Flag, ...]) -> bool:
     if flags.enabled(given, "--enforce-eager"):
         return True
     mode = flags.mapping(given, "--compilation-config").get("cudagraph_mode")
-    return str(mode).upper() == "NONE" and mode is not None
+    level = flags.last(given, "--optimization-level")
+    if mode is None:
+        return level is not None and level.value == "0"
+    return str(mode).upper() == "NONE"
 
 
 def _cap(spec: SpeculativeDeploymentSpec) -> int:

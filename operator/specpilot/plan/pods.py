@@ -64,12 +64,15 @@ def serving_template(
 
 
 def _with_api_key(template: dict[str, Any]) -> dict[str, Any]:
-    """The profiler asks the engine like any client, wherever the user has set the key."""
+    """The profiler asks the engine like any client, wherever the user has set the key: from a source of variables
+    nobody knows whether the key is among them."""
     containers = {c.get("name"): c for c in template["spec"]["containers"]}
     profiler = containers.get(v.PROFILER_CONTAINER)
     if profiler is not None:
-        engine = containers[v.ENGINE_CONTAINER].get("env", [])
-        profiler["env"] = profiler["env"] + [copy.deepcopy(e) for e in engine if e.get("name") == _API_KEY]
+        engine = copy.deepcopy(containers[v.ENGINE_CONTAINER])
+        profiler["env"] = profiler["env"] + [e for e in engine.get("env", []) if e.get("name") == _API_KEY]
+        if sources := engine.get("envFrom"):
+            profiler["envFrom"] = sources
     return template
 
 

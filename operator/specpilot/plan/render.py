@@ -27,8 +27,7 @@ def render(sd: SpeculativeDeployment, inputs: Inputs) -> list[dict[str, Any]]:
     """Everything that should exist, in the order to apply it: what pods need before the pods.
 
     The same arguments give the same bytes. Each object has namespace, the six recommended labels, an
-    owner reference (where the owner has a uid) and its own hash as an annotation. `version`: of vLLM,
-    None where unknown.
+    owner reference (where the owner has a uid) and its own hash as an annotation.
     """
     objects = [(service_account(sd), SERVING)]
     if speculates(sd.spec):

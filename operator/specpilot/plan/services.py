@@ -84,9 +84,10 @@ def profiled_config_map(sd: SpeculativeDeployment, request: ProfileRequest) -> d
 
 
 def network_policy(sd: SpeculativeDeployment, operator: OperatorFacts) -> dict[str, Any]:
-    """Closes our two ports to all but the operator and whoever scrapes. A policy that selects a pod denies
+    """Closes our ports to all but the operator and whoever scrapes. A policy that selects a pod denies
     whatever it does not allow, so every other port, of the user's own containers too, is allowed again."""
-    first, last = sorted((PORT, PROFILER_PORT))
+    # The profiler's port follows the engine's; data-parallel engines of a pod have one each.
+    first, last = PORT, max(PROFILER_PORT, PORT + sd.spec.parallelism.data - 1)
     others: list[dict[str, Any]] = [
         {"protocol": "TCP", "port": 1, "endPort": first - 1},
         {"protocol": "TCP", "port": last + 1, "endPort": _LAST_PORT},
@@ -104,7 +105,7 @@ def network_policy(sd: SpeculativeDeployment, operator: OperatorFacts) -> dict[s
             "ingress": [
                 {"ports": others},
                 {
-                    "ports": [{"protocol": "TCP", "port": PORT}, {"protocol": "TCP", "port": PROFILER_PORT}],
+                    "ports": [{"protocol": "TCP", "port": first, "endPort": last}],
                     "from": [
                         {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
                         for namespace in friends
