@@ -10,12 +10,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from specpilot.api import vocabulary as v
-from specpilot.local.errors import LocalError
+from specpilot.local.errors import LocalError, advice
 from specpilot.local.pod import Launch, LocalPod, Machine, Ports, loopback
+from specpilot.local.points import renew
 from specpilot.local.process import Process
 from specpilot.metrics.scrape import Target
 from specpilot.metrics.source import Metrics
-from specpilot_engine.protocol import ENV_READY_FILE
+from specpilot_engine.protocol import ENV_PROFILE_FILE, ENV_READY_FILE
 
 HEALTH_PATH = "/health"
 _LOOK = 0.25  # seconds between looks at a replica that is not ready
@@ -49,9 +50,10 @@ class Replica:
         self.served = False
         self._machine, self._metrics, self._say = machine, metrics, say
         self._life = 0
-        # Made by the profiler that runs beside the engine, if one does.
-        self._may_serve = next(
-            (Path(at) for launch in pod.launches if (at := launch.env.get(ENV_READY_FILE))), None
+        # Both are made by the profiler that runs beside the engine, if one does.
+        self._may_serve, self._points = (
+            next((Path(at) for launch in pod.launches if (at := launch.env.get(name))), None)
+            for name in (ENV_READY_FILE, ENV_PROFILE_FILE)
         )
         self._processes: dict[str, Process] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -89,6 +91,11 @@ class Replica:
         """Start all containers and begin to watch them."""
         if self._may_serve is not None:
             self._may_serve.unlink(missing_ok=True)  # an earlier run's
+        if self._points is not None:
+            with advice(
+                f"{self._points} cannot be written", "free some space, or name another folder with --state"
+            ):
+                renew(self._points)
         for launch in self.pod.launches:
             log = self._machine.state / "logs" / f"{self.pod.name}-{launch.name}.log"
             process = self._processes[launch.name] = Process(launch.name, log)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from specpilot.api.base import seconds
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.api.validate import validate
 from specpilot.api.vocabulary import Reason
-from specpilot.control.step import Evidence, Pod, first_schedule, settings, step
+from specpilot.control.read import fits
+from specpilot.control.step import Evidence, Pod, first_schedule, settings, step, without_leave
 from specpilot.decide.decision import Decision
 from specpilot.decide.memory import materially_differs
 from specpilot.decide.schedule import in_words
+from specpilot.decide.settings import Settings
 from specpilot.estimate.counters import Counters
 from specpilot.estimate.discards import Discarded
 from specpilot.estimate.windows import Window, between
@@ -33,7 +35,7 @@ from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn, Profiling
 from specpilot.plan.problems import problems
 from specpilot.plan.profiling import profile_request, where_to_profile
 from specpilot.plan.render import render
-from specpilot_engine.protocol import ProfileRequest, Schedule
+from specpilot_engine.protocol import ProfilePoint, ProfileRequest, Schedule
 
 READ_SECONDS = 1.0  # between two readings, for the eye; a tick takes the latest
 _ASK = 0.05  # seconds between two questions whether a new schedule is in use
@@ -64,11 +66,9 @@ class Local:
         self._decision: Decision | None = None
         self._decided_at = 0.0
         points, total = state.points()
-        in_force = state.schedule() or Schedule(0, ())
-        self._settings = settings(sd.spec, in_force)
-        if not in_force.steps:
-            in_force = first_schedule(points, self._settings)
-        self._adopt(in_force)
+        stored = state.schedule() or Schedule(0, ())
+        self._settings = settings(sd.spec, stored)
+        self._adopt(_to_begin_with(stored, points, self._settings))
         wanted = self._tunes and ports and where_to_profile(sd.spec, False) is not ProfileIn.NOWHERE
         request = (
             profile_request(sd.spec, ProfileIn.POD) if wanted and (not total or len(points) < total) else None
@@ -255,3 +255,11 @@ class Local:
             tuple(self._changes),
             tuple(self._events),
         )
+
+
+def _to_begin_with(stored: Schedule, points: Sequence[ProfilePoint], to: Settings) -> Schedule:
+    """The schedule of an earlier run, as far as the spec as it is now gives leave for it; a first one where there is none
+    that engines could run."""
+    if stored.steps and fits(stored, to.depths):
+        return without_leave(stored, to) or stored
+    return first_schedule(points, to, stored.generation + 1)

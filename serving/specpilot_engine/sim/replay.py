@@ -4,7 +4,8 @@
 {"replicas": 2, "depths": [0, 1, 3, 7], "max_tokens": 256, "prompt_tokens": 32,
  "phases": [{"seconds": 20, "clients": 8, "traffic": "code"}]}, prints
 {"depths": {"0": {"phases": [tokens of each phase], "seconds": [tokens of each second]}, …}}. The world is that of ENV_SIM. Same engine, same
-acceptance, same noise as the server; only its clients need no time between two requests.
+acceptance, same noise as the server; its clients need no time between two requests, and begin at random places of an
+answer.
 """
 
 from __future__ import annotations
