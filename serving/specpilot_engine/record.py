@@ -1,7 +1,7 @@
-"""Counters of one engine: clean steps by (depth, batch), acceptance by position, recent samples.
+"""Counters of one engine: clean steps by (depth, batch bucket), acceptance by position, recent samples.
 
-Written by the engine's thread alone, read by the export server's; each reader takes copies that are
-atomic under the GIL.
+Written by the engine's thread alone, read by the export server's. Its copies of lists and tables are atomic under
+the GIL; a cell's fields are read one by one, so that a step may be in some of them and not yet in others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RING = 4096  # samples kept for STEPS_PATH
 
 @dataclass(slots=True)
 class Cell:
-    """Totals over the clean steps of one depth at one batch."""
+    """Totals over the clean steps of one depth in one batch bucket."""
 
     steps: int = 0
     seconds: float = 0.0
@@ -26,15 +26,6 @@ class Cell:
     emitted: int = 0
     context: float = 0.0
     last: int = 0  # sequence number of its latest step
-
-    def __iadd__(self, other: Cell) -> Cell:
-        self.steps += other.steps
-        self.seconds += other.seconds
-        self.requests += other.requests
-        self.emitted += other.emitted
-        self.context += other.context
-        self.last = max(self.last, other.last)
-        return self
 
 
 class Recorder:
@@ -61,9 +52,10 @@ class Recorder:
     def clean_step(self, tokens: int, batch: int, context: int, seconds: float, emitted: int) -> None:
         """Count one clean decode step: `batch` requests with `context` tokens among them."""
         self._seq += 1
-        cell = self._cells.get((tokens, batch))
+        key = tokens, bucket(batch)
+        cell = self._cells.get(key)
         if cell is None:
-            cell = self._cells[tokens, batch] = Cell()
+            cell = self._cells[key] = Cell()
         cell.steps += 1
         cell.seconds += seconds
         cell.requests += batch
@@ -77,11 +69,9 @@ class Recorder:
 
         Only what is exported is bounded: a cell that comes back goes on from its own totals.
         """
-        merged: dict[tuple[int, int], Cell] = {}
-        for (tokens, batch), cell in self._cells.copy().items():
-            merged.setdefault((tokens, bucket(batch)), Cell()).__iadd__(cell)
-        recent = sorted(merged, key=lambda key: merged[key].last, reverse=True)
-        return {key: merged[key] for key in sorted(recent[: exported_cells(self.max_tokens)])}
+        cells = self._cells.copy()
+        recent = sorted(cells, key=lambda key: cells[key].last, reverse=True)
+        return {key: cells[key] for key in sorted(recent[: exported_cells(self.max_tokens)])}
 
     @property
     def positions(self) -> int:

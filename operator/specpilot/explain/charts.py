@@ -204,7 +204,7 @@ def _lines(it: Explanation) -> Iterator[tuple[int, dict[str, Any], dict[str, Any
     """Index, line and common arguments of each depth; the same colours in every figure."""
     depths = it.subject.depths
     for i, depth in enumerate(depths):
-        line = {"color": theme.color(round(i * 5 / max(1, len(depths) - 1))), "width": 1.8}
+        line = {"color": theme.ranked(i, len(depths)), "width": 1.8}
         yield i, line, {"name": f"depth {depth}", "legendgroup": str(depth), "mode": "lines"}
 
 

@@ -15,6 +15,7 @@ from specpilot.cluster.errors import Forbidden, Unavailable
 from specpilot.cluster.kinds import CONFIG_MAP, COST_PROFILE, SPECULATIVE_DEPLOYMENT
 from specpilot.control import read
 from specpilot.control.keep import memory_in
+from specpilot.control.profile_choice import points_of
 from specpilot.control.step import settings
 from specpilot.decide.memory import Memory
 from specpilot.explain import status
@@ -139,14 +140,6 @@ def of_deployment(
         to.max_inter_token_latency,
         to.minimum_gain,
         status.verification(sd.spec),
-    )
-
-
-def points_of(profile: CostProfile) -> tuple[ProfilePoint, ...]:
-    """The measured points of a CostProfile."""
-    return tuple(
-        ProfilePoint(p.tokens, p.batch_size, p.context_length, p.seconds, p.spread, p.steps)
-        for p in profile.spec.points
     )
 
 

@@ -71,7 +71,7 @@ def picture(record: Record) -> Any:
         # The last second is seldom a whole one.
         values = smooth(record.fixed[depth].seconds[:-1], record.played)
         x = [i + 0.5 for i in range(len(values))]
-        line = {"color": theme.color(round(rank * 5 / max(1, len(shown) - 1))), "width": 1.6}
+        line = {"color": theme.ranked(rank, len(shown)), "width": 1.6}
         figure.add_trace(
             go.Scatter(
                 x=x, y=values, name=f"depth {depth}, fixed", line=line, opacity=0.9, hovertemplate="%{y:,.0f}"
@@ -181,7 +181,7 @@ def _depths(figure: Any, record: Record, at: Sequence[float]) -> None:
 def _scenes(figure: Any, record: Record) -> None:
     for i, p in enumerate(record.played):
         if i % 2:
-            figure.add_vrect(x0=p.start, x1=p.end, fillcolor="#f3f1ea", layer="below", line_width=0)
+            figure.add_vrect(x0=p.start, x1=p.end, fillcolor=theme.BAND, layer="below", line_width=0)
         text = f"<b>{escape(p.scene.title)}</b><br>{p.scene.clients} clients, {escape(p.scene.traffic)}"
         figure.add_annotation(
             x=(p.start + p.end) / 2,

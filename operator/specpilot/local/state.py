@@ -17,6 +17,7 @@ from pydantic import ValidationError
 import specpilot_engine
 from specpilot.api.objects import CostProfile, Metadata, SpeculativeDeployment
 from specpilot.api.profile import CostProfileSpec, Point
+from specpilot.control.profile_choice import points_of
 from specpilot.decide.memory import Memory
 from specpilot.local.errors import LocalError, advice
 from specpilot.plan import names
@@ -101,11 +102,7 @@ class State:
             return (), 0
         if profile.spec.key != self._key:
             return (), 0
-        points = tuple(
-            ProfilePoint(p.tokens, p.batch_size, p.context_length, p.seconds, p.spread, p.steps)
-            for p in profile.spec.points
-        )
-        return points, profile.spec.total
+        return points_of(profile), profile.spec.total
 
     def write_points(self, points: Sequence[ProfilePoint], total: int) -> None:
         """As a CostProfile: `kubectl apply -f` and `specpilot explain` take the file."""

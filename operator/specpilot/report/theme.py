@@ -11,7 +11,7 @@ OURS, ORACLE = "#5b3fd6", "#1f2430"
 BAND = "#f3f1ea"  # behind every second stretch of time
 CLEAR = "rgba(0,0,0,0)"  # figures show the panel that they stand in
 # By rank of the depth, shallow to deep.
-DEPTHS = ("#9aa3ad", "#2a9d8f", "#8ab17d", "#e9b44c", "#ee8959", "#d1495b", "#a23b72", "#6d2e46")
+DEPTHS = ("#9aa3ad", "#2a9d8f", "#8ab17d", "#e9b44c", "#ee8959", "#d1495b")
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif'
 
 _STYLE = f"""
@@ -64,9 +64,9 @@ tr:last-child td {{ border-bottom: 0 }}
 """
 
 
-def color(rank: int) -> str:
-    """Colour of the depth at `rank` among those shown."""
-    return DEPTHS[min(rank, len(DEPTHS) - 1)]
+def ranked(rank: int, count: int) -> str:
+    """Colour of the depth at `rank` among `count` that are shown, shallow to deep."""
+    return DEPTHS[round(rank * (len(DEPTHS) - 1) / max(1, count - 1))]
 
 
 def heat(share: float) -> str:
