@@ -23,14 +23,17 @@ SHARE_MEMORY = 2000  # steps over which the exported share is averaged
 
 
 class Explorer:
-    """Asked for the next step or stretch; remembers what was spent."""
+    """Asked for the next step or stretch; remembers what was spent. `stages`: microbatches that take turns, of which
+    each needs a whole run."""
 
-    def __init__(self) -> None:
+    def __init__(self, stages: int = 1) -> None:
+        self._run = RUN * stages
         self.explored = 0  # steps so far
         self.share = 0.0  # of goodput, spent lately
         self._credit = 0.0  # steps' worth of goodput earned and not yet spent
         self._left = 0  # steps of the present run still to come
         self._batch = 0  # of the last run; 0 before the first
+        self._before = (0, 0.0, 0.0, 0, 0)  # the five above, before the last step
 
     def step(
         self, exploration: Exploration, differs: bool, batch: int, may_start: Callable[[], bool]
@@ -40,10 +43,15 @@ class Explorer:
         `differs`: the batch is within bounds and the depth to explore is not the scheduled one.
         `may_start` is called only when a run could begin and costs more to find out.
         """
+        self._before = (self.explored, self.share, self._credit, self._left, self._batch)
         explores, _ = self.stretch(exploration, differs, batch)
         explores = explores and (self._left > 0 or may_start())
         self.took(exploration, explores, batch, 1)
         return explores
+
+    def undo(self) -> None:
+        """Take the last `step` back: nothing was scheduled in it."""
+        self.explored, self.share, self._credit, self._left, self._batch = self._before
 
     def stretch(self, exploration: Exploration, differs: bool, batch: int) -> tuple[bool, float]:
         """Whether the next steps explore, and how many of them there are at most."""
@@ -54,8 +62,10 @@ class Explorer:
             return True, self._left
         self._left = 0
         runs = 1 if self._moved(batch) else 2
-        before = (runs * RUN * cost - self._credit) / price - 1e-9  # rounding is no reason to wait
-        return (True, RUN) if before <= 1 else (False, math.ceil(before) - 1 if before < 1e9 else math.inf)
+        before = (runs * self._run * cost - self._credit) / price - 1e-9  # rounding is no reason to wait
+        return (
+            (True, self._run) if before <= 1 else (False, math.ceil(before) - 1 if before < 1e9 else math.inf)
+        )
 
     def took(self, exploration: Exploration, explored: bool, batch: int, steps: int) -> None:
         """Account for `steps` of the stretch that was told."""
@@ -64,7 +74,7 @@ class Explorer:
             self._credit = 0.0
         elif explored:
             self._batch = self._batch if self._left else batch
-            self._left = (self._left or RUN) - steps
+            self._left = (self._left or self._run) - steps
             for _ in range(steps):
                 self._credit = max(self._earned(price, cost) - cost, 0.0)
             self.explored += steps
@@ -77,7 +87,7 @@ class Explorer:
 
     def _earned(self, price: float, cost: float) -> float:
         """Credit with `price` more. It is worth two runs at most, so that a long quiet time ends in no burst."""
-        return min(self._credit + price, 2 * RUN * cost)
+        return min(self._credit + price, 2 * self._run * cost)
 
     def _moved(self, batch: int) -> bool:
         return max(batch, self._batch) > MOVED * min(batch, self._batch) + 1 or not self._batch

@@ -77,7 +77,8 @@ class LiveHooks:
     """Swaps the lookup before a step, times the step, counts what its drafts were worth.
 
     `watcher` is None where the depth cannot be changed: then everything is measured and nothing set.
-    `trimmer` is None where every draft has to be verified whole.
+    `trimmer` is None where every draft has to be verified whole. `stages`: of a pipeline, in which microbatches take
+    turns.
     """
 
     def __init__(
@@ -87,13 +88,15 @@ class LiveHooks:
         clock: StepClock,
         watcher: ScheduleWatcher[Lookups] | None,
         trimmer: Trimmer | None = None,
+        stages: int = 1,
     ) -> None:
         self._scheduler = scheduler
         self._recorder = recorder
         self._clock = clock
         self._watcher = watcher
         self._active: Active[Lookups] | None = None
-        self._explorer = Explorer()
+        self._explorer = Explorer(stages)
+        self._turns: deque[int] = deque(maxlen=stages)  # requests of the latest steps, one of each microbatch
         self._trimmer = recorder.trimmer = trimmer
         self._asked = 0  # depth of the drafts that the coming step verifies
         self._explored = False  # they were drafted to explore
@@ -110,7 +113,7 @@ class LiveHooks:
             self._adopt(active)
         lookups = active.prepared
         lookup = lookups.scheduled
-        running = len(scheduler.running)
+        running = self._coming()
         exploring = False
         run = self._recorder.trial
         if run is not None and lookups.against is not None:
@@ -122,8 +125,7 @@ class LiveHooks:
             differs = lookups.explored[batch] != lookup[batch]
             if self._explorer.step(lookups.exploration, differs, batch, self._may_explore):
                 lookup, exploring = lookups.explored, True
-                self._recorder.explored_steps = self._explorer.explored
-            self._recorder.exploration_share = self._explorer.share
+            self._told()
         if scheduler.dynamic_sd_lookup is not lookup:
             scheduler.dynamic_sd_lookup = lookup
         if self._trimmer is not None:
@@ -132,6 +134,26 @@ class LiveHooks:
             price = active.schedule.budget.price
             self._whole = self._trimmer.before_schedule(scheduler.running, self._asked, price, whole)
         self._explored = exploring
+
+    def _coming(self) -> int:
+        """How many requests the coming step has: all that run, or in a pipeline those of the microbatch whose turn it
+        is, as at its last."""
+        running, turns = len(self._scheduler.running), self._turns
+        return min(running, turns[0]) if turns.maxlen != 1 and len(turns) == turns.maxlen else running
+
+    def _told(self) -> None:
+        self._recorder.explored_steps = self._explorer.explored
+        self._recorder.exploration_share = self._explorer.share
+
+    def _nothing_came(self) -> None:
+        """What was asked for a step that nothing was scheduled in waits for the next: a pipeline has many of these."""
+        if self._turns.maxlen == 1 or self._watcher is None:
+            return
+        if self._recorder.trial is not None:
+            self._recorder.trial.skipped()
+        else:
+            self._explorer.undo()
+            self._told()
 
     def _adopt(self, active: Active[Lookups]) -> None:
         """Begin with another schedule, and with its trial where it has one."""
@@ -144,7 +166,9 @@ class LiveHooks:
         if self._trimmer is not None:
             self._trimmer.after_schedule(output.num_scheduled_tokens)
         if not output.total_num_scheduled_tokens:
+            self._nothing_came()
             return
+        self._turns.append(len(output.num_scheduled_tokens))
         cached = output.scheduled_cached_reqs
         step = TimedStep(
             requests=cached.req_ids,
