@@ -136,7 +136,7 @@ class Config(_Section):
     ports: Ports = Ports()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     namespace: str = Field(DEFAULT_NAMESPACE, description="The operator's own.")
-    identity: str = Field("", description="Who holds the Lease: the pod's name.")
+    identity: str = Field("", description="Who holds the Lease: the pod's name, unless given.")
 
     _read = field_validator("tick", "resync", "persist", mode="before")(_duration)
 
@@ -166,7 +166,8 @@ def load(environ: Mapping[str, str] | None = None, path: Path | None = None) -> 
     source = path or (Path(environ[ENV_CONFIG]) if environ.get(ENV_CONFIG) else None)
     doc = _document(source) if source else {}
     doc.setdefault("namespace", environ.get(ENV_NAMESPACE) or DEFAULT_NAMESPACE)
-    doc.setdefault("identity", environ.get(ENV_POD) or f"{socket.gethostname()}-{os.getpid()}")
+    # Nobody holds a Lease that says "".
+    doc["identity"] = doc.get("identity") or environ.get(ENV_POD) or f"{socket.gethostname()}-{os.getpid()}"
     try:
         config = Config.model_validate(doc)
     except ValidationError as e:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -251,6 +250,4 @@ async def _served(app: web.Application, port: int) -> AsyncIterator[None]:
 
 
 if __name__ == "__main__":
-    sys.exit(
-        operator_command(Path(os.environ["SPECPILOT_CONFIG"]) if os.environ.get("SPECPILOT_CONFIG") else None)
-    )
+    sys.exit(operator_command(None))

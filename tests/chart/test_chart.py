@@ -78,7 +78,15 @@ def test_a_schema_covers_every_value_and_every_field_of_the_configuration() -> N
     known = {"watchNamespaces", "engineImage", "pullPolicy", "prometheus", "ports"}  # the chart writes them
     own = {"namespace", "identity"}  # the pod's environment says them
     fields = {field.alias for field in Config.model_fields.values()}
-    assert schema["properties"]["config"]["properties"].keys() == fields - known - own
+    config = schema["properties"]["config"]["properties"]
+    assert config.keys() == fields - known - own
+    sections = {
+        f.alias: f.annotation for f in Config.model_fields.values() if hasattr(f.annotation, "model_fields")
+    }
+    theirs = {"lease": {"name"}}  # the chart's rights are to that one alone
+    for name in sections.keys() & config.keys():
+        said = {f.alias for f in sections[name].model_fields.values()} - theirs.get(name, set())
+        assert config[name]["properties"].keys() == said, name
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,12 @@ def test_without_a_file_everything_has_a_default() -> None:
     )
 
 
+def test_nobody_holds_the_lease_under_no_name(tmp_path: Path) -> None:
+    assert load({**write(tmp_path, 'identity: ""\n'), "POD_NAME": "specpilot-0"}).identity == "specpilot-0"
+    assert load({**write(tmp_path, "identity: me\n"), "POD_NAME": "specpilot-0"}).identity == "me"
+    assert load(write(tmp_path, "identity:\n")).identity
+
+
 def test_durations_are_numbers_of_seconds_or_text(tmp_path: Path) -> None:
     config = load(
         write(tmp_path, "tick: 500ms\nlease: {duration: 15s, renewDeadline: 10, retryPeriod: 2s}\n")

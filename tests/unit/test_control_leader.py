@@ -112,3 +112,32 @@ async def test_a_slow_api_server_is_waited_for(cluster: Cluster, leases: Leases)
 async def test_without_a_renewal_it_ends_before_the_lease_does(cluster: Cluster, leases: Leases) -> None:
     leases.fault = lambda update: "away" if update >= 3 else ""
     assert not await led(cluster, DURATION)
+
+
+@pytest.mark.parametrize("lingers", [False, True])
+async def test_the_lease_is_given_back_once_the_work_has_ended_and_not_before(
+    cluster: Cluster, leases: Leases, monkeypatch: pytest.MonkeyPatch, lingers: bool
+) -> None:
+    monkeypatch.setattr("specpilot.control.leader.STOPPING", 0.2)
+    done = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            if lingers:
+                await done.wait()
+            raise
+
+    leader = Leader(cluster, "ns", "one", "me", DURATION, DEADLINE, PERIOD)
+    task = asyncio.create_task(leader.run(work))
+    while not leader.leading:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(3 * PERIOD)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert leases.lease is not None
+    assert leases.lease["spec"]["holderIdentity"] == ("me" if lingers else "")
+    assert leases.lease["spec"]["leaseDurationSeconds"] == 5  # 4.5, and never less
+    done.set()

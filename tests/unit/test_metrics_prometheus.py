@@ -125,6 +125,25 @@ async def test_nan_is_no_measurement(broken: Broken) -> None:
     await metrics.aclose()
 
 
+@pytest.mark.parametrize("seconds", [0.25, 2.5, 20.0])
+async def test_a_query_is_given_its_time_as_prometheus_reads_it(seconds: float) -> None:
+    """A number of seconds, or units without fractions: "2.5s" is neither."""
+    seen = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append((await request.post())["timeout"])
+        return web.Response(text="{}", status=403)
+
+    app = web.Application()
+    app.router.add_post("/api/v1/query", answer)
+    async with answering(app) as server:
+        client = Prometheus(Endpoint("main", server, timeout=seconds))
+        with pytest.raises(MetricsError):
+            await client.read(["llm"])
+        await client.aclose()
+    assert [float(text) for text in seen] == [seconds]
+
+
 async def test_token_and_headers_are_sent_and_read_anew_for_each_read(tmp_path: Path) -> None:
     seen = []
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -66,8 +67,9 @@ class Leader:
             self.leading = False
             task.cancel()
             await asyncio.wait([task], timeout=STOPPING)
-            with contextlib.suppress(Exception):
-                await self._give_back()
+            if task.done():  # else it may still write, and the next one waits for the expiry
+                with contextlib.suppress(Exception):
+                    await self._give_back()
         if task.done() and not task.cancelled():
             task.result()
 
@@ -144,7 +146,7 @@ class Leader:
             "metadata": meta,
             "spec": {
                 "holderIdentity": self._identity,
-                "leaseDurationSeconds": max(1, round(self._duration)),
+                "leaseDurationSeconds": math.ceil(self._duration),
                 "acquireTime": before["acquireTime"] if held and before.get("acquireTime") else now,
                 "renewTime": now,
                 "leaseTransitions": transitions,

@@ -139,7 +139,10 @@ class Prometheus:
 
     async def _post(self, query: str) -> dict[str, Any]:
         url, within = self.endpoint.url.rstrip("/") + "/api/v1/query", self.endpoint.timeout
-        data, headers = {"query": query, "timeout": f"{within:g}s"}, self._headers()
+        data, headers = (
+            {"query": query, "timeout": f"{within:g}"},
+            self._headers(),
+        )  # seconds: units take no fraction
         try:
             answer = await ask(
                 self._open(), "POST", url, self._who, _HELP, within, LARGEST, data=data, headers=headers
