@@ -18,13 +18,13 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from specpilot import handlers, logs
 from specpilot.cluster.client import Cluster
-from specpilot.cluster.errors import ClusterError
+from specpilot.cluster.errors import ClusterError, Unavailable
 from specpilot.cluster.kinds import POD_MONITOR, Kind
 from specpilot.config import Config, ConfigError, load
 from specpilot.control.controller import Controller
 from specpilot.control.leader import Leader, LeaseLost
 from specpilot.control.store import Store
-from specpilot.control.sync import INSTALL_CRDS, first_sync, watched
+from specpilot.control.sync import INSTALL_CRDS, RETRY, first_sync, watched
 from specpilot.control.telemetry import Telemetry
 from specpilot.metrics.prometheus import Endpoint
 from specpilot.metrics.source import Metrics
@@ -187,11 +187,15 @@ async def _lead(cluster: Cluster, controller: Controller, config: Config) -> Non
 
 
 async def _has_pod_monitor(cluster: Cluster) -> bool:
-    try:
-        return await cluster.exists(POD_MONITOR)
-    except ClusterError as e:
-        log.warning("PodMonitor is left out until a restart", error=e.message)
-        return False
+    while True:
+        try:
+            return await cluster.exists(POD_MONITOR)
+        except Unavailable as e:  # without an API server there is nothing else to do either
+            log.warning("waiting for the API server", error=e.message)
+            await asyncio.sleep(RETRY)
+        except ClusterError as e:
+            log.warning("PodMonitor is left out until a restart", error=e.message)
+            return False
 
 
 def _endpoints(config: Config) -> list[Endpoint]:
