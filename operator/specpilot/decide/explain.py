@@ -49,7 +49,7 @@ class Row:
 
 
 def rows(land: Landscape, chosen: Indices, weights: Floats, batches: Sequence[int] = ()) -> tuple[Row, ...]:
-    """Rows for `batches`, by default for the load's and for doublings up to the largest batch."""
+    """Rows for `batches`, by default for the load's and for powers of four up to the largest batch."""
     deviation = land.deviation(chosen)
     gained, needed = margins(land)
     found = []
@@ -87,8 +87,8 @@ def margins(land: Landscape) -> tuple[Floats, Floats]:
 
 
 def _telling(weights: Floats) -> list[int]:
-    """The batches that carry the load, filled up with doublings."""
+    """The batches that carry the load, filled up with powers of four."""
     count = len(weights)
     loaded = [int(b) + 1 for b in np.argsort(-weights, kind="stable")[: MOST_BATCHES // 2] if weights[b] > 0]
-    doublings = [2**e for e in range(0, int(math.log2(count)) + 1, 2)] + [count]
-    return sorted({*loaded, *doublings[: MOST_BATCHES - len(loaded)]})
+    powers = [2**e for e in range(0, int(math.log2(count)) + 1, 2)] + [count]
+    return sorted({*loaded, *powers[: MOST_BATCHES - len(loaded)]})

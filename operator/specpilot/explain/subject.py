@@ -101,7 +101,7 @@ class Explanation:
 
 
 def explain(subject: Subject, batches: Sequence[int] = ()) -> Explanation:
-    """What each depth is worth. `batches`: sizes to show, by default the load's and doublings.
+    """What each depth is worth. `batches`: sizes to show, by default the load's and powers of four.
 
     A size above the largest is shown as the largest, with a note.
     """

@@ -93,6 +93,8 @@ class Pods:
         self._client = httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False)
         self._whole = 2 * timeout  # to connect and to answer
         self._slots = asyncio.Semaphore(CONCURRENT)
+        # What is read is dated by a clock that never goes back: windows are differences.
+        self._epoch = time.time() - time.monotonic()
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -108,7 +110,7 @@ class Pods:
             answers = await asyncio.gather(
                 *(self._get(target, port, METRICS_PATH) for port in ports), return_exceptions=True
             )
-        at = time.time()
+        at = self._epoch + time.monotonic()
         samples, errors = [], []
         for answer, port in zip(answers, ports, strict=True):
             if isinstance(answer, MetricsError):
