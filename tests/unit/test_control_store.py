@@ -99,6 +99,37 @@ def test_only_our_own_managed_fields_are_kept() -> None:
     assert kept == [{"manager": "specpilot"}]
 
 
+def test_an_object_whose_label_changes_concerns_both_owners_and_is_counted_by_the_new_one_alone() -> None:
+    store, other = Store(), ("llm", "other")
+    store.put(body("Pod", "flash-1", 1))
+    assert store.put(body("Pod", "flash-1", 2, "other")) == {KEY, other}
+    assert (store.pods(KEY), len(store.pods(other))) == ([], 1)
+    assert store.put(body("Pod", "flash-1", 3, "")) == {other}
+    assert (store.pods(KEY), store.pods(other), len(store.all_pods())) == ([], [], 1)
+
+
+_LIVES = st.lists(
+    st.tuples(st.sampled_from(["Pod", "Service"]), st.sampled_from(["flash", "other", "", None])), max_size=12
+)
+
+
+@given(_LIVES)
+def test_whatever_becomes_of_labels_and_objects_each_is_counted_by_whom_it_names_last(
+    steps: list[tuple[str, str | None]],
+) -> None:
+    """None: it is deleted."""
+    store, last = Store(), dict[str, str | None]()
+    for version, (kind, instance) in enumerate(steps, start=1):
+        if instance is None:
+            store.remove(body(kind, "one", version))
+        else:
+            store.put(body(kind, "one", version, instance))
+        last[kind] = instance
+    for name in ("flash", "other"):
+        assert len(store.pods(("llm", name))) == (last.get("Pod") == name)
+        assert len(store.children(("llm", name))) == (last.get("Service") == name)
+
+
 @given(st.permutations([("put", 1), ("put", 2), ("put", 3), ("remove", 3)]))
 def test_any_order_of_arrival_ends_without_the_deleted_object(order: list[tuple[str, int]]) -> None:
     store = Store()

@@ -43,11 +43,13 @@ class Store:
             return set()
         if known is not None and version(body) <= version(known):
             return set()
+        if known is not None:
+            self._disown(known)  # labels change, and with them whose it is
         self._objects.setdefault(kind, {})[name] = _trimmed(body)
         owner = owner_of(body)
         if owner and kind not in (MAIN, PROFILE):
             self._children.setdefault(owner, set()).add((kind, name[1]))
-        return self.concerned(body)
+        return self.concerned(body) | (self.concerned(known) if known is not None else set())
 
     def remove(self, body: Body, at: int | None = None) -> set[Key]:
         """Take out one object; versions of it up to `at` (or this one) are not taken in again."""
@@ -59,13 +61,15 @@ class Store:
         known = self._objects.get(kind, {}).get(name)
         if known is None or known["metadata"].get("uid") != meta.get("uid"):
             return set()
+        self._disown(known)
         del self._objects[kind][name]
-        owner = owner_of(known)
-        if owner and owner in self._children:
-            self._children[owner].discard((kind, name[1]))
+        return self.concerned(known)
+
+    def _disown(self, known: Body) -> None:
+        if (owner := owner_of(known)) and owner in self._children:
+            self._children[owner].discard((known["kind"], known["metadata"]["name"]))
             if not self._children[owner]:
                 del self._children[owner]
-        return self.concerned(known)
 
     def replace(self, kind: str, bodies: Iterable[Body], list_version: str, namespace: str = "") -> set[Key]:
         """Take in a full list (of one namespace, if given); what it lacks was deleted unseen.
@@ -118,6 +122,10 @@ class Store:
         """Its pods, by name."""
         refs = self._children.get(key, ())
         return [self._objects[POD][key[0], name] for kind, name in sorted(refs) if kind == POD]
+
+    def all_pods(self) -> Collection[Body]:
+        """Everybody's."""
+        return self._objects.get(POD, {}).values()
 
     def profiles(self, namespace: str) -> list[Body]:
         """CostProfiles of a namespace, by name."""
