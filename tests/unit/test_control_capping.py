@@ -64,7 +64,7 @@ def ticks(live: Live, schedule: Schedule, count: int, /, mode: str = "Apply", **
     to = settings(of.spec, schedule)
     for i in range(count):
         now = {POD: counters(30.0 * i, **how)}
-        taken = capping.tick(
+        taken, live.caps = capping.tick(
             of, live, ARM, DONE, evidence, now, (), replace(to, in_force=schedule), 1e6 + 30 * i
         )
         evidence, schedule = taken.evidence, taken.schedule or schedule
@@ -114,23 +114,23 @@ def test_what_the_trial_measured_is_kept_or_undone_whatever_the_mode_is_by_now()
 def test_status_says_what_vllm_sizes_and_up_to_where_it_is_capped() -> None:
     live, of = Live("u"), sd("Always")
     capped = replace(SCHEDULED, caps=SETTLED)
-    found = capping.finding(of, live, ARM, capped, {POD: counters(30.0)})
+    found = capping.finding(of, live, live.arms, ARM, capped, {POD: counters(30.0)})
     said = "vLLM sizes what is verified, of at most 7 drafts up to 128 requests, then 0"
     assert (found.reason, found.message) == (Reason.HOLDING, said)
-    assert said in capping.finding(sd(), live, ARM, capped, {}).message
-    trying = capping.finding(of, live, ARM, replace(capped, caps=ON_TRIAL), {})
+    assert said in capping.finding(sd(), live, live.arms, ARM, capped, {}).message
+    trying = capping.finding(of, live, live.arms, ARM, replace(capped, caps=ON_TRIAL), {})
     assert trying.reason == Reason.VERIFYING
 
 
 def test_status_says_that_engines_cannot_be_capped_and_goes_on_saying_it_when_nothing_is_heard() -> None:
     live, of = Live("u"), sd("Always")
-    found = capping.finding(of, live, ARM, SCHEDULED, {POD: counters(30.0, live=False)})
+    found = capping.finding(of, live, live.arms, ARM, SCHEDULED, {POD: counters(30.0, live=False)})
     assert "of 7 drafts; engines cannot cap them live (vLLM runs without" in found.message
     live.tuning, live.arms_spoke = found, True
     for heard in ({}, {POD: Counters("life", 60.0, generated=1e6)}):
-        assert capping.finding(of, live, ARM, SCHEDULED, heard) == found
+        assert capping.finding(of, live, live.arms, ARM, SCHEDULED, heard) == found
     live.tuning = Finding(Reason.VERIFYING, "pods are replaced one by one")  # what is over is not said again
-    assert capping.finding(of, live, ARM, SCHEDULED, {}).reason == Reason.HOLDING
+    assert capping.finding(of, live, live.arms, ARM, SCHEDULED, {}).reason == Reason.HOLDING
 
 
 def test_the_status_of_depths_is_that_of_the_caps() -> None:
@@ -191,7 +191,7 @@ def test_only_a_trial_of_the_arm_in_force_is_waited_for(arm: Arm, schedule: Sche
     """A spec that changes in the middle of one puts another arm in force, and leaves the trial in the file."""
     assert arms.alternates(arm, schedule) == expected
     if arm == ARM:
-        found = capping.finding(sd("Always"), Live("u"), ARM, schedule, {POD: counters(30.0)})
+        found = capping.finding(sd("Always"), Live("u"), ArmMemory(), ARM, schedule, {POD: counters(30.0)})
         assert found.reason == (Reason.VERIFYING if expected else Reason.HOLDING)
 
 
@@ -241,5 +241,5 @@ def test_what_is_remembered_of_caps_comes_back_with_the_tuners_memory() -> None:
     live = Live("u")
     recall(live, {"data": dict(capping.data(memory))})
     assert live.caps == memory
-    assert live.kept == live.decided
+    assert live.kept == (live.arms.decided, live.caps.decided)
     assert capping.data(CapMemory()) == {}

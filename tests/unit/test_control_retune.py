@@ -8,21 +8,30 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from tests.unit.test_control_arms import sd
 from tests.unit.test_control_capping import ON_TRIAL, POD, SCHEDULED, counters
 
 from specpilot.api.vocabulary import Reason
 from specpilot.cluster.errors import ClusterError
 from specpilot.config import Config
+from specpilot.control.due import Due
 from specpilot.control.live import Live
-from specpilot.control.retune import Due, Retuner
+from specpilot.control.retune import Decided, Retuner
+from specpilot.control.step import Evidence, watch
 from specpilot.control.step import settings as settings_of
 from specpilot.control.store import Store
 from specpilot.control.telemetry import Telemetry
+from specpilot.decide.arm import SCHEDULE, Arm, Kind
+from specpilot.decide.arms import Turn
+from specpilot.decide.arms_memory import ArmMemory
+from specpilot.decide.caps_memory import CapMemory
 from specpilot.decide.memory import Memory
 from specpilot.estimate.counters import TrialCount
 from specpilot.metrics.source import Metrics, PodReading, Reading
 from specpilot_engine.protocol import Pairs
+
+GOES = ArmMemory(next=(Arm(Kind.STATIC, 3), 0.1), reason="ArmChanged")
 
 
 class Fleet(Retuner):
@@ -69,12 +78,13 @@ class Refused(Retuner):
         cluster: Any = self
         settings: Any = SimpleNamespace(settings=lambda _live, of, schedule: settings_of(of.spec, schedule))
         super().__init__(cluster, Store(), Metrics(), nothing, settings, Telemetry(), Config(), nothing)
-        self.left = refusals
+        itself: Any = self
+        self._publisher, self.left = itself, refusals
 
     async def apply(self, _body: Any) -> Any:
         raise ClusterError("no memory is kept here")
 
-    async def _publish(self, *_: Any) -> bool:
+    async def publish(self, *_: Any) -> bool:
         self.left -= 1
         if self.left == 0:
             raise ClusterError("the webhook does not answer")
@@ -96,6 +106,56 @@ async def test_the_end_of_a_trial_that_cannot_be_written_counts_once() -> None:
             break
     assert retuner.left == -1
     assert [(b.edge, b.old, b.new) for b in live.caps.barred] == [(64, 7, 3)]
+
+
+class Turning(Retuner):
+    """One deployment whose engines are to restart into another arm, beside a change of depths; `fails` says which
+    of the writes that takes is refused."""
+
+    def __init__(self, live: Live, fails: str) -> None:
+        nothing: Any = None
+        itself: Any = self
+        reconciler: Any = SimpleNamespace(lives={("ns", "one"): live})
+        super().__init__(itself, Store(), Metrics(), itself, reconciler, Telemetry(), Config(), nothing)
+        self._publisher, self.live, self.fails = itself, live, fails
+        self.said = list[str]()
+
+    def _decide(self, due: Due, _: Reading) -> Decided:
+        to = settings_of(due.sd.spec, due.schedule)
+        taken = replace(watch(Evidence(), {}, to, None), schedule=SCHEDULED)
+        turn = Turn(Reason.ARM_CHANGED, "another is better", 0.1)
+        return Decided("Apply", SCHEDULE, True, taken, GOES, turn, CapMemory(), None, None)
+
+    async def publish(self, *_: Any) -> bool:
+        if self.fails == "schedule":
+            raise ClusterError("the schedule is refused")
+        return True
+
+    async def apply(self, body: Any) -> Any:
+        assert "arms.json" in body["data"]
+        assert self.live.arms == ArmMemory()  # a reconcile meanwhile restarts nothing
+        if self.fails == "memory":
+            raise ClusterError("the memory is refused")
+        return body
+
+    async def get(self, *_: Any) -> None:
+        return None
+
+    async def say(self, _body: Any, _kind: str, reason: str, *_: Any) -> None:
+        self.said.append(reason)
+
+
+@pytest.mark.parametrize("fails", ["schedule", "memory", ""])
+async def test_a_change_of_arm_counts_and_is_told_once_it_is_kept_and_not_at_all_before(fails: str) -> None:
+    live = Live("u", evidence=Evidence())
+    retuner = Turning(live, fails)
+    with suppress(ClusterError):
+        await retuner._step(Due(("ns", "one"), {"metadata": {}}, sd(), live, SCHEDULED, []), Reading({}, {}))
+    told = live.decision and live.decision.reason
+    if fails:
+        assert (live.arms, told, retuner.said) == (ArmMemory(), None, [])
+    else:
+        assert (live.arms, told, retuner.said) == (GOES, "ArmChanged", ["ArmChanged"])
 
 
 async def _until(holds: Any) -> None:

@@ -16,6 +16,7 @@ from specpilot.control.conditions import Finding
 from specpilot.control.live import Live
 from specpilot.control.read import text_in
 from specpilot.control.rollout import Rollout, broken, rollout_of, startup_seconds
+from specpilot.control.status import last_decision
 from specpilot.control.step import Taken
 from specpilot.decide import arms_worth
 from specpilot.decide.arm import SCHEDULE, Arm, Kind
@@ -186,21 +187,13 @@ def finding(
 
 def decision(turn: Turn, now: str) -> api.LastDecision:
     """The last decision that a change of arm, or its outcome, is; `now` in RFC 3339."""
-    predicted = None if turn.predicted is None else f"{math.expm1(turn.predicted):.3f}"
-    measured, interval = None, None
+    predicted = None if turn.predicted is None else math.expm1(turn.predicted)
+    measured: tuple[float, float, float] | None = None
     if turn.measured is not None:
         mean, deviation = turn.measured
-        low, high = (math.expm1(mean + sign * 2 * deviation) for sign in (-1, 1))
-        measured, interval = f"{math.expm1(mean):.3f}", f"{low:.3f} to {high:.3f}"
-    return api.LastDecision(
-        time=now,
-        reason=turn.reason,
-        message=turn.message,
-        predicted_gain=predicted,
-        measured_gain=measured,
-        measured_interval=interval,
-        gain=measured or predicted,
-    )
+        low, middle, high = (math.expm1(mean + sign * 2 * deviation) for sign in (-1, 0, 1))
+        measured = low, middle, high
+    return last_decision(turn.reason, turn.message, predicted, measured, now)
 
 
 def arm_status(sd: SpeculativeDeployment, memory: ArmMemory, arm: Arm) -> api.ArmStatus | None:

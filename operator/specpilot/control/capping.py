@@ -18,6 +18,7 @@ from specpilot.control.rollout import Rollout
 from specpilot.control.step import Evidence, Pod, Taken, comparing, heard, watch
 from specpilot.decide import arms_worth, caps
 from specpilot.decide.arm import Arm
+from specpilot.decide.arms_memory import ArmMemory
 from specpilot.decide.caps_memory import CapMemory
 from specpilot.decide.settings import Settings
 from specpilot.decide.trying import ALTERNATING
@@ -40,8 +41,9 @@ def tick(
     points: Sequence[ProfilePoint],
     to: Settings,
     now: float,
-) -> Taken:
-    """Watch engines that verify adaptively, and see to their caps. `live.caps` is what is remembered of them.
+) -> tuple[Taken, CapMemory]:
+    """Watch engines that verify adaptively, and see to their caps: with what is remembered of them, which is
+    `live.caps` before.
 
     The schedule that comes of it has the tuner's own depths unchanged: they wait for the arm that goes by them.
     """
@@ -64,7 +66,7 @@ def tick(
         at = max(bisect_right(land.depths, depth) - 1, 0)
         return float(land.log_goodput[at, min(batch, to.max_batch) - 1])
 
-    live.caps, turn = caps.decide(
+    known, turn = caps.decide(
         live.caps,
         facts,
         to,
@@ -74,7 +76,7 @@ def tick(
         now,
         hint if memory.cost.cells else None,
     )
-    return replace(taken, decision=turn.decision, schedule=turn.schedule)
+    return replace(taken, decision=turn.decision, schedule=turn.schedule), known
 
 
 def in_force(arm: Arm, schedule: Schedule, counters: Mapping[Pod, Counters]) -> str:
@@ -88,16 +90,21 @@ def in_force(arm: Arm, schedule: Schedule, counters: Mapping[Pod, Counters]) -> 
 
 
 def finding(
-    sd: SpeculativeDeployment, live: Live, arm: Arm, schedule: Schedule, counters: Mapping[Pod, Counters]
+    sd: SpeculativeDeployment,
+    live: Live,
+    memory: ArmMemory,
+    arm: Arm,
+    schedule: Schedule,
+    counters: Mapping[Pod, Counters],
 ) -> Finding:
-    """The word on Tuned: what engines of an adaptive arm do."""
+    """The word on Tuned: what engines of an adaptive arm do. `memory` is of arms."""
     if arms.alternates(arm, schedule):
         return Finding(Reason.VERIFYING, ALTERNATING)
     last = live.tuning if live.arms_spoke else None
     unheard = all(c.live is None for c in counters.values())
     if unheard and last is not None and last.reason is Reason.HOLDING:
         return last
-    return arms.finding(sd, live.arms, arm, caps=in_force(arm, schedule, counters))
+    return arms.finding(sd, memory, arm, caps=in_force(arm, schedule, counters))
 
 
 def memory_in(config_map: Body | None) -> CapMemory:

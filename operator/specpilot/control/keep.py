@@ -13,6 +13,7 @@ from specpilot.control.live import Live
 from specpilot.control.read import text_in
 from specpilot.control.step import Evidence
 from specpilot.control.store import Store
+from specpilot.decide.arms_memory import ArmMemory
 from specpilot.decide.caps_memory import CapMemory
 from specpilot.decide.memory import Memory, materially_differs
 from specpilot.plan.labels import labels
@@ -34,27 +35,28 @@ def recall(live: Live, config_map: Body | None) -> None:
     """What a ConfigMap remembers becomes what is known."""
     live.evidence = Evidence(memory_in(config_map))
     live.arms, live.caps = arms.memory_in(config_map), capping.memory_in(config_map)
-    live.kept = live.decided
+    live.kept = _turned(live.arms, live.caps)
     if config_map is not None:
         live.persisted_at = time.monotonic()
 
 
-async def keep(cluster: Cluster, store: Store, sd: SpeculativeDeployment, live: Live, every: float) -> None:
+async def keep(
+    cluster: Cluster, store: Store, sd: SpeculativeDeployment, live: Live, of_arms: ArmMemory, every: float
+) -> None:
     """Write it where losing it would matter: at once what goes with a change of schedule, and evidence
     alone at most `every` so many seconds, since it grows for as long as there is traffic.
 
-    Raises ClusterError.
+    `of_arms` becomes what is remembered of arms once this has returned. Raises ClusterError.
     """
     assert live.evidence is not None
     memory, kept, now = live.evidence.memory, live.persisted or Memory(), time.monotonic()
-    namespace, name = sd.key[0], tuner_config_map(sd.metadata.name)
-    present = store.get("ConfigMap", namespace, name)
+    present = store.tuner_map(sd.key)
     owners = (present or {}).get("metadata", {}).get("ownerReferences") or []
     orphan = present is not None and not any(o.get("uid") == live.uid for o in owners)
     live.remembered |= present is not None
     lost = live.remembered and present is None
-    nothing = live.arms.empty and live.caps == CapMemory() and _arms_unknown(present)
-    turned = live.decided != live.kept and not nothing
+    nothing = of_arms.empty and live.caps == CapMemory() and _arms_unknown(present)
+    turned = _turned(of_arms, live.caps) != live.kept and not nothing
     due = _decided(memory) != _decided(kept) or now - live.persisted_at >= every
     if not (orphan or lost or turned) and not (due and materially_differs(memory, kept)):
         return
@@ -63,16 +65,21 @@ async def keep(cluster: Cluster, store: Store, sd: SpeculativeDeployment, live: 
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": name,
-            "namespace": namespace,
+            "name": tuner_config_map(sd.metadata.name),
+            "namespace": sd.metadata.namespace,
             "labels": labels(sd, COMPONENT),
             "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
         },
-        "data": {MEMORY_KEY: memory.to_json(), **arms.data(live.arms), **capping.data(live.caps)},
+        "data": {MEMORY_KEY: memory.to_json(), **arms.data(of_arms), **capping.data(live.caps)},
     }
     store.put(await cluster.apply(body))
     live.persisted, live.persisted_at = memory, now
-    live.kept = live.decided
+    live.kept = _turned(of_arms, live.caps)
+
+
+def _turned(of_arms: ArmMemory, caps: CapMemory) -> tuple[object, ...]:
+    """What was decided of arms and caps."""
+    return of_arms.decided, caps.decided
 
 
 def _arms_unknown(config_map: Body | None) -> bool:

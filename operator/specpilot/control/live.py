@@ -48,7 +48,7 @@ class Live:
     remembered: bool = False  # the ConfigMap of what is persisted was there once
     arms: ArmMemory = field(default_factory=ArmMemory)
     caps: CapMemory = field(default_factory=CapMemory)
-    kept: tuple[object, ...] = (ArmMemory().decided, CapMemory().decided)
+    kept: tuple[object, ...] = (
     arms_due: float = 0.0  # monotonic
     arms_spoke: bool = False  # the word on Tuned is theirs
     choice: Choice | None = None
@@ -65,8 +65,3 @@ class Live:
     decision: LastDecision | None = None  # not yet in the status
     refused: Refused | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # of whoever writes the schedule
-
-    @property
-    def decided(self) -> tuple[object, ...]:
-        """What was decided of arms and caps; `kept` is what of it is written."""
-        return self.arms.decided, self.caps.decided

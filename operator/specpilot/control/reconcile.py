@@ -116,8 +116,7 @@ class Reconciler:
             except Exception as e:
                 live.parsed = Parsed(read.version_of(body), None, self.fault(key, e))
         if live.evidence is None:
-            config_map = self._store.get("ConfigMap", key[0], names.tuner_config_map(key[1]))
-            recall(live, config_map)
+            recall(live, self._store.tuner_map(key))
         return live
 
     def forget(self, key: Key) -> None:
@@ -142,11 +141,8 @@ class Reconciler:
         """What the engines of an object have to acknowledge now."""
         if (body := self._store.main(key)) is None or body["metadata"].get("deletionTimestamp"):
             return None
-        schedule = read.schedule_in(self._schedule_map(key))
+        schedule = read.schedule_in(self._store.schedule_map(key))
         return Following(schedule, read.ready(self._store.pods(key))) if schedule else None
-
-    def _schedule_map(self, key: Key) -> Body | None:
-        return self._store.get("ConfigMap", key[0], names.schedule_config_map(key[1]))
 
     def _gather(self, key: Key, body: Body, live: Live, sd: SpeculativeDeployment) -> Gathered:
         sd = sd.model_copy(update={"status": read.status(body)})
@@ -160,7 +156,7 @@ class Reconciler:
             self.acknowledgements.changed(g.key)
         # What was refused is in force nowhere, and a status that says so would have the next one tried.
         unwritten = is_new and problem is not None
-        in_force = read.schedule_in(self._schedule_map(g.key)) if unwritten else schedule
+        in_force = read.schedule_in(self._store.schedule_map(g.key)) if unwritten else schedule
         await self._report(g, choice, in_force, problem)
         self.acknowledgements.follow(g.key)
         if problem is not None and problem.reason is Reason.APPLY_FAILED:
@@ -170,7 +166,7 @@ class Reconciler:
         """The schedule in force, or a first one where there is none that these engines can run."""
         if not speculates(g.sd.spec):
             return _NOTHING_TO_DRAFT, False
-        config_map = self._schedule_map(g.key)
+        config_map = self._store.schedule_map(g.key)
         present, last = read.schedule_in(config_map), read.last_generation(config_map, g.body)
         to = self.settings(g.live, g.sd, _NOTHING_TO_DRAFT)
         if lost := present is None or present.generation < last:

@@ -116,6 +116,27 @@ def announcements(before: Sequence[api.Condition], after: Sequence[api.Condition
     return told
 
 
+def last_decision(
+    reason: Reason,
+    message: str,
+    predicted: float | None,
+    measured: tuple[float, float, float] | None,
+    now: str,
+) -> api.LastDecision:
+    """Gains are shares: predicted, and (low, mean, high) as measured; `now` in RFC 3339."""
+    low, mean, high = (f"{gain:.3f}" for gain in measured) if measured else (None, None, None)
+    foreseen = None if predicted is None else f"{predicted:.3f}"
+    return api.LastDecision(
+        time=now,
+        reason=reason,
+        message=message,
+        predicted_gain=foreseen,
+        measured_gain=mean,
+        measured_interval=f"{low} to {high}" if measured else None,
+        gain=mean or foreseen,
+    )
+
+
 def summary(steps: Sequence[Step]) -> str:
     """Depths by rising load: 7,3,1."""
     return ",".join(str(step.tokens) for step in steps)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, TypeAlias
 
 from specpilot.api.vocabulary import LABEL_INSTANCE, MANAGER
+from specpilot.plan.names import schedule_config_map, tuner_config_map
 
 Body = dict[str, Any]
 Key: TypeAlias = tuple[str, str]
@@ -112,6 +113,14 @@ class Store:
 
     def get(self, kind: str, namespace: str, name: str) -> Body | None:
         return self._objects.get(kind, {}).get((namespace, name))
+
+    def schedule_map(self, key: Key) -> Body | None:
+        """The ConfigMap of its schedule."""
+        return self.get("ConfigMap", key[0], schedule_config_map(key[1]))
+
+    def tuner_map(self, key: Key) -> Body | None:
+        """The ConfigMap of what its tuner remembers."""
+        return self.get("ConfigMap", key[0], tuner_config_map(key[1]))
 
     def children(self, key: Key) -> dict[Ref, Body]:
         """What carries the labels of this SpeculativeDeployment, pods aside; owned by it or not."""
