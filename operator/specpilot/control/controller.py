@@ -18,6 +18,7 @@ from specpilot.config import Config
 from specpilot.control import read
 from specpilot.control.acknowledge import Acknowledgements
 from specpilot.control.faults import unstored
+from specpilot.control.live import Live, Measurement
 from specpilot.control.profile_choice import keys_of
 from specpilot.control.profiles import Profiles, profiler_runs
 from specpilot.control.queue import Retry, WorkQueue
@@ -111,36 +112,22 @@ class Controller:
         self._telemetry.reconciles.labels("ok").inc()
 
     async def _tick(self) -> None:
-        lives: set[str] = set()
-        pods: set[tuple[str, str]] = set()
-        mains = self._store.mains()
-        for key in mains:
-            for pod in self._store.pods(key):
-                lives.add(life_of(pod))
-                pods.add((key[0], pod["metadata"]["name"]))
-        self._telemetry.objects.set(len(mains))
-        self._acknowledgements.keep(lives)
-        self._metrics.keep(pods)
+        pods = self._store.all_pods()
+        self._telemetry.objects.set(len(self._store.mains()))
+        self._acknowledgements.keep({life_of(pod) for pod in pods})
+        self._metrics.keep({(p["metadata"]["namespace"], p["metadata"]["name"]) for p in pods})
         await self._retuner.tick()
 
     async def _read_profiles(self) -> None:
-        active = [
-            (key, live) for key, live in self._reconciler.lives.items() if live.choice and live.choice.active
-        ]
-        for key, live in active:
-            sd = live.parsed.sd if live.parsed else None
-            if sd is None or live.identity is None or time.monotonic() < live.unwritten_until:
+        for key, live in list(self._reconciler.lives.items()):
+            if live.choice is None or not live.choice.active:
+                live.measurement, live.unread = None, ""
                 continue
-            # A tag may have moved: only pods with the very image that the fingerprint names measure it.
-            image = live.identity.image_digest
-            running = (pod for pod in self._store.pods(key) if profiler_runs(pod))
-            pods = [pod for pod in running if read.engine_image(pod)[1] == image]
-            if not pods:
+            if time.monotonic() < live.unwritten_until:
                 continue
-            of = fingerprint(sd.spec, live.identity.image_digest, live.identity.gpu)
             try:
-                keys = keys_of(sd, *self._made(key))
-                finished = await self._profiles.read(sd, pods, of, keys, time.time())
+                finished = await self._measured(key, live)
+                trouble = live.measurement.trouble if live.measurement else ""
             except ClusterError as e:
                 self._telemetry.errors.labels("profile").inc()
                 log.warning("profile not written", namespace=key[0], name=key[1], error=e.message)
@@ -148,13 +135,27 @@ class Controller:
                 finished, trouble = False, unstored(e) or live.unread
             except Exception as e:
                 finished, trouble = False, self._reconciler.fault(key, e).message
-            else:
-                trouble = self._profiles.trouble(key)
             if finished or trouble != live.unread:
                 live.unread = trouble
                 self.queue.add(key)
             if finished:
-                self._profiles.forget(key)
+                live.measurement = None
+
+    async def _measured(self, key: Key, live: Live) -> bool:
+        """Take in what one object's profilers measured; whether that is all. Raises ClusterError."""
+        sd = live.parsed.sd if live.parsed else None
+        if sd is None or live.identity is None:
+            return False
+        # A tag may have moved: only pods with the very image that the fingerprint names measure it.
+        image = live.identity.image_digest
+        running = (pod for pod in self._store.pods(key) if profiler_runs(pod))
+        pods = [pod for pod in running if read.engine_image(pod)[1] == image]
+        if not pods:
+            live.measurement = None  # those that come are given their time to answer
+            return False
+        measurement = live.measurement = live.measurement or Measurement()
+        of, keys = fingerprint(sd.spec, image, live.identity.gpu), keys_of(sd, *self._made(key))
+        return await self._profiles.read(sd, pods, of, keys, measurement, time.time())
 
     def _made(self, key: Key) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
         """An object's Deployment and profiling Job."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, field
 
 from specpilot.api.objects import SpeculativeDeployment
@@ -15,6 +16,8 @@ from specpilot.decide.arms_memory import ArmMemory
 from specpilot.decide.caps_memory import CapMemory
 from specpilot.decide.memory import Memory
 from specpilot.decide.settings import Settings
+
+PATIENCE = 30.0  # seconds that profilers may not answer before it is worth saying
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,21 @@ class Refused:
 
 
 @dataclass(slots=True)
+class Measurement:
+    """One that runs, as far as this process knows it."""
+
+    written_at: float = float("-inf")
+    seen: dict[str, int] = field(default_factory=dict)  # by pod: its points that are stored for good
+    answered_at: float = field(default_factory=time.monotonic)
+    error: str = ""  # of the last question without an answer
+
+    @property
+    def trouble(self) -> str:
+        """Why no profiler has answered for a while; "" while one does."""
+        return self.error if time.monotonic() - self.answered_at >= PATIENCE else ""
+
+
+@dataclass(slots=True)
 class Live:
     uid: str
     parsed: Parsed | None = None
@@ -49,11 +67,15 @@ class Live:
     arms: ArmMemory = field(default_factory=ArmMemory)
     caps: CapMemory = field(default_factory=CapMemory)
     kept: tuple[object, ...] = (
+        ArmMemory().decided,
+        CapMemory().decided,
+    )  # what is written of what they decide
     arms_due: float = 0.0  # monotonic
     arms_spoke: bool = False  # the word on Tuned is theirs
     choice: Choice | None = None
     identity: Identity | None = None
     room: bool = False  # one more pod would have fitted when the plan was first made
+    measurement: Measurement | None = None  # while profilers run
     unread: str = ""  # why profilers that measure cannot be read, or what they say cannot be written
     unwritten_until: float = 0.0  # monotonic
     due_at: float = 0.0  # monotonic

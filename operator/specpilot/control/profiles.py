@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -20,6 +19,7 @@ from specpilot.cluster.client import Cluster
 from specpilot.cluster.status import write_status
 from specpilot.control.acknowledge import target_of
 from specpilot.control.clock import timestamp
+from specpilot.control.live import Measurement
 from specpilot.control.store import PROFILE, Key, Store
 from specpilot.metrics.http import MetricsError
 from specpilot.metrics.scrape import ProfileAnswer
@@ -32,17 +32,6 @@ log = structlog.get_logger(__name__)
 Body = dict[str, Any]
 
 BATCH_SECONDS = 5.0  # between two writes of one profile that grows
-PATIENCE = 30.0  # seconds that profilers may not answer before it is worth saying
-
-
-@dataclass(slots=True)
-class Measurement:
-    """One that runs, as far as this process knows it."""
-
-    written_at: float = float("-inf")
-    seen: dict[str, int] = field(default_factory=dict)  # by pod: its points that are stored for good
-    answered_at: float = field(default_factory=time.monotonic)
-    error: str = ""  # of the last question without an answer
 
 
 class Profiles:
@@ -56,17 +45,6 @@ class Profiles:
         self, cluster: Cluster, metrics: Metrics, store: Store, changed: Callable[[set[Key]], None]
     ) -> None:
         self._cluster, self._metrics, self._store, self._changed = cluster, metrics, store, changed
-        self._measurements: dict[Key, Measurement] = {}
-
-    def forget(self, key: Key) -> None:
-        self._measurements.pop(key, None)
-
-    def trouble(self, key: Key) -> str:
-        """Why no profiler of an object that is measured has answered for a while; "" while one does."""
-        measurement = self._measurements.get(key)
-        if measurement is None or time.monotonic() - measurement.answered_at < PATIENCE:
-            return ""
-        return measurement.error
 
     async def read(
         self,
@@ -74,6 +52,7 @@ class Profiles:
         pods: Sequence[Body],
         of: Fingerprint,
         keys: Collection[str],
+        measurement: Measurement,
         now: float,
     ) -> bool:
         """Ask each measuring pod of one object, and write what is new. True once nothing more will come.
@@ -81,7 +60,6 @@ class Profiles:
         `of` is the fingerprint with image digest and device; what is measured under none of `keys` is of
         another engine, and left out. Raises ClusterError.
         """
-        measurement = self._measurements.setdefault(sd.key, Measurement())
         answers = {pod: a for pod, a in (await self._ask(pods, measurement)).items() if a.key in keys}
         if not answers:
             return False

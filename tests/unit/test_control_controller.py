@@ -1,0 +1,126 @@
+"""Loops over all objects: what one of them has or lacks is no other's concern."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.unit.test_control_arms import SCHEDULED, sd
+
+from specpilot.api.vocabulary import Reason
+from specpilot.config import Config
+from specpilot.control.controller import Controller
+from specpilot.control.due import Due
+from specpilot.control.live import Live, Measurement, Parsed
+from specpilot.control.profile_choice import Choice, Identity
+from specpilot.control.retune import Retuner
+from specpilot.control.store import Key, Store
+from specpilot.control.telemetry import Telemetry
+from specpilot.metrics.http import MetricsError, Problem
+from specpilot.metrics.scrape import Target
+from specpilot.metrics.source import Metrics, Reading
+from specpilot.plan.inputs import OperatorFacts, Profiling
+
+MEASURES = Choice(Profiling(), None, active=True)
+NOTHING: Any = None
+
+
+class NoAnswers(Metrics):
+    """Every profiler refuses connections, and who was asked is noted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    async def profile(self, target: Target, stored: int) -> Any:
+        assert stored == 0
+        self.asked.append(target.pod)
+        raise MetricsError(Problem.UNREACHABLE, "nobody listens")
+
+
+def controller(metrics: Metrics) -> Controller:
+    facts = OperatorFacts("operator:1")
+    return Controller(NOTHING, Store(), metrics, Config(), facts, (), Telemetry())
+
+
+def pod(owner: str, *statuses: dict[str, Any]) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/instance": owner}
+    containers = [{"name": "vllm", "image": "vllm:v0.33.0"}]
+    return {
+        "kind": "Pod",
+        "metadata": {"namespace": "ns", "name": f"{owner}-1", "resourceVersion": "1", "labels": labels},
+        "spec": {"containers": containers},
+        "status": {"podIP": "10.0.0.1", "containerStatuses": list(statuses)},
+    }
+
+
+def measuring(of: Controller, name: str, pod: dict[str, Any]) -> Live:
+    live = of._reconciler.lives["ns", name] = Live(name, choice=MEASURES, identity=Identity("sha256:aa"))
+    live.parsed = Parsed("1", sd())
+    of._store.put(pod)
+    return live
+
+
+SERVES = {"name": "vllm", "imageID": "vllm@sha256:aa"}
+PROFILES = {"name": "specpilot-profiler", "state": {"running": {}}}
+
+
+async def test_a_bug_that_one_objects_profile_meets_is_told_there_and_keeps_no_other_from_being_read() -> (
+    None
+):
+    metrics = NoAnswers()
+    of = controller(metrics)
+    unlucky = measuring(of, "unlucky", pod("unlucky", {"imageID": "of a container without a name"}))
+    fine = measuring(of, "well", pod("well", SERVES, PROFILES))
+    await of._read_profiles()
+    assert (metrics.asked, fine.unread) == (["well-1"], "")
+    assert "the operator has a bug that this object meets (KeyError" in unlucky.unread
+
+
+async def test_profilers_are_given_their_time_to_answer_whatever_the_measurement_before_them_met() -> None:
+    of = controller(NoAnswers())
+    live = measuring(of, "one", pod("one", SERVES, PROFILES))
+    long_ago = Measurement(answered_at=float("-inf"))
+    live.measurement = long_ago
+    await of._read_profiles()
+    assert live.unread == "nobody listens"
+    live.choice = Choice(Profiling(done=True), None)
+    await of._read_profiles()
+    live.choice = MEASURES
+    await of._read_profiles()
+    assert (live.unread, live.measurement is long_ago) == ("", False)
+
+
+class Noting(Retuner):
+    stepped: list[str]
+
+    async def _one(self, due: Due, _: Reading) -> None:
+        self.stepped.append(due.key[1])
+
+
+async def test_a_bug_before_one_objects_step_is_told_there_and_keeps_no_other_from_its_step() -> None:
+    of = controller(Metrics())
+    changed: list[Key] = []
+    retuner = Noting(
+        NOTHING, of._store, Metrics(), NOTHING, of._reconciler, Telemetry(), Config(), changed.extend
+    )
+    retuner.stepped = []
+    broken = pod("first")
+    broken["metadata"]["labels"]["app.kubernetes.io/component"] = "serving"
+    broken["status"]["conditions"] = [{"status": "of a condition without a type"}]
+    of._store.put(broken)
+    for name in ("first", "second"):
+        meta = {"namespace": "ns", "name": name, "uid": name, "resourceVersion": "1"}
+        of._store.put({"kind": "SpeculativeDeployment", "metadata": meta, "spec": _spec()})
+        schedule = {**meta, "name": f"{name}-schedule"}
+        data = {"schedule.json": SCHEDULED.dump()}
+        of._store.put({"kind": "ConfigMap", "metadata": schedule, "data": data})
+    await retuner.tick()
+    assert (retuner.stepped, changed) == (["second"], [("ns", "first")])
+    fault = of._reconciler.lives["ns", "first"].fault
+    assert fault is not None
+    assert fault.reason is Reason.INTERNAL_ERROR
+
+
+def _spec() -> dict[str, Any]:
+    spec: dict[str, Any] = sd().spec.to_json()
+    return spec
