@@ -81,6 +81,9 @@ class Refused(Retuner):
         itself: Any = self
         self._publisher, self.left = itself, refusals
 
+    async def get(self, *_: Any) -> None:
+        return None
+
     async def apply(self, _body: Any) -> Any:
         raise ClusterError("no memory is kept here")
 

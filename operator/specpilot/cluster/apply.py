@@ -11,7 +11,7 @@ import structlog
 
 from specpilot.api.vocabulary import LABEL_MANAGED_BY, MANAGER
 from specpilot.cluster.client import Cluster
-from specpilot.cluster.errors import Invalid
+from specpilot.cluster.errors import Invalid, Unavailable
 from specpilot.cluster.kinds import CONFIG_MAP, DEPLOYMENT, JOB, kind_of
 from specpilot.cluster.ownership import is_current
 
@@ -21,6 +21,10 @@ Ref: TypeAlias = tuple[str, str]
 """(kind, name) of a child in its owner's namespace."""
 
 _WITH_POD_TEMPLATE = (DEPLOYMENT.name, JOB.name)
+
+
+class Foreign(Invalid):
+    """An object of the wanted name is somebody else's; nothing was changed, and the message says what to do."""
 
 
 class InvalidPodTemplate(Invalid):
@@ -56,13 +60,15 @@ async def apply_plan(
     """Server-side apply of what differs, in the plan's order, then deletion of what it no longer has.
 
     `desired` bodies carry their own hash (plan.hashing.stamped). `observed` holds the cached children of
-    one owner; those in `keep` are managed elsewhere and left alone. Raises ClusterError: InvalidPodTemplate
-    before anything has been changed, Invalid when an object of the wanted name belongs to somebody else,
-    Conflict when a ConfigMap is no longer as observed.
+    one owner; those in `keep` are managed elsewhere and left alone. Raises ClusterError: InvalidPodTemplate,
+    or what `adoptable` raises, before anything has been changed; Conflict when a ConfigMap is no longer as
+    observed.
     """
     stale = [body for body in desired if _differs(body, observed.get(ref(body)))]
     outcome = Outcome()
-    present = await asyncio.gather(*(_adoptable(cluster, body, observed, owner_uid) for body in stale))
+    present = await asyncio.gather(
+        *(adoptable(cluster, body, observed.get(ref(body)), owner_uid) for body in stale)
+    )
     found = {ref(body): old for body, old in zip(stale, present, strict=True)}
     stale = [body for body in stale if _differs(body, found[ref(body)])]
     for body in stale:
@@ -98,30 +104,37 @@ def _differs(body: Body, observed: Body | None) -> bool:
     return not is_current(body, observed)
 
 
-async def _adoptable(
-    cluster: Cluster, body: Body, observed: Mapping[Ref, Body], owner_uid: str
-) -> Body | None:
-    """The present object, read anew where the cache has none: it may be somebody else's, whom the
-    cache's label selector hides, and applying would take it over."""
-    known = observed.get(ref(body))
-    meta = body["metadata"]
+async def adoptable(cluster: Cluster, body: Body, known: Body | None, owner_uid: str) -> Body | None:
+    """The present object that `body` may be applied onto, if there is one: as the cache knows it, or else read
+    anew. It may be somebody else's, whom the cache's label selector hides, and applying would take it over.
+
+    Raises Foreign then, and Unavailable where it is still of an owner of the same name that was replaced: the
+    garbage collector is about to delete it.
+    """
+    meta, what = body["metadata"], f"{body['kind']} {body['metadata']['name']}"
     present = known or await cluster.get(kind_of(body), meta["namespace"], meta["name"])
-    if present is not None and not _owned(present, owner_uid):
-        raise Invalid(
-            f"{body['kind']} {meta['name']} exists in namespace {meta['namespace']} and is not of this"
-            " SpeculativeDeployment: delete it, or give this object another name."
-        )
-    return present
+    if present is None or _owned(present, owner_uid):
+        return present
+    if _owner(present) == _owner(body) is not None:
+        raise Unavailable(f"{what} is still of this object's predecessor, and waits to be garbage-collected")
+    raise Foreign(
+        f"{what} exists in namespace {meta['namespace']} and is not of this SpeculativeDeployment: delete it, or"
+        " give this object another name"
+    )
 
 
 def _owned(body: Body, owner_uid: str) -> bool:
     """Ours by owner, or left behind without an owner by a deletion that orphaned it."""
     meta = body["metadata"]
-    owners = meta.get("ownerReferences") or []
-    if any(o.get("uid") == owner_uid for o in owners):
+    if any(o.get("uid") == owner_uid for o in meta.get("ownerReferences") or []):
         return True
-    orphan = not any(o.get("controller") for o in owners)
-    return orphan and (meta.get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGER
+    return _owner(body) is None and (meta.get("labels") or {}).get(LABEL_MANAGED_BY) == MANAGER
+
+
+def _owner(body: Body) -> Ref | None:
+    """Kind and name of an object's controller."""
+    owners = body["metadata"].get("ownerReferences") or []
+    return next(((str(o["kind"]), str(o["name"])) for o in owners if o.get("controller")), None)
 
 
 async def _try(cluster: Cluster, body: Body) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from specpilot.api import status as api
 from specpilot.api.vocabulary import Condition, Reason
+from specpilot.cluster.apply import Foreign
 from specpilot.cluster.errors import ClusterError, Forbidden, Invalid
 from specpilot.control.conditions import Finding
 from specpilot.control.rollout import Trouble
@@ -39,7 +40,7 @@ def unwritten(error: ClusterError) -> Finding | None:
         return None
     return Finding(
         Reason.APPLY_FAILED,
-        f"the schedule in force stays, since what was learnt cannot be written ({error.message}): {_ALLOW}",
+        f"the schedule in force stays, since what was learnt cannot be written {_advised(error)}",
     )
 
 
@@ -47,7 +48,11 @@ def unstored(error: ClusterError) -> str:
     """The word on Profiled when measured points are refused; "" for what may pass by itself."""
     if not isinstance(error, _LASTING):
         return ""
-    return f"what was measured cannot be written ({error.message}): {_ALLOW}"
+    return f"what was measured cannot be written {_advised(error)}"
+
+
+def _advised(error: ClusterError) -> str:
+    return f"({error.message})" if isinstance(error, Foreign) else f"({error.message}): {_ALLOW}"
 
 
 def was_applied(before: Sequence[api.Condition], generation: int) -> bool:

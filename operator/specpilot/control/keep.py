@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from specpilot.api.base import API_VERSION
 from specpilot.api.objects import SpeculativeDeployment
+from specpilot.cluster.apply import adoptable
 from specpilot.cluster.client import Cluster
 from specpilot.control import arms, capping
 from specpilot.control.live import Live
@@ -18,6 +18,7 @@ from specpilot.decide.caps_memory import CapMemory
 from specpilot.decide.memory import Memory, materially_differs
 from specpilot.plan.labels import labels
 from specpilot.plan.names import tuner_config_map
+from specpilot.plan.render import owner_reference
 
 Body = dict[str, Any]
 
@@ -60,7 +61,6 @@ async def keep(
     due = _decided(memory) != _decided(kept) or now - live.persisted_at >= every
     if not (orphan or lost or turned) and not (due and materially_differs(memory, kept)):
         return
-    owner = {"apiVersion": API_VERSION, "kind": sd.kind, "name": sd.metadata.name, "uid": live.uid}
     body = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -68,10 +68,12 @@ async def keep(
             "name": tuner_config_map(sd.metadata.name),
             "namespace": sd.metadata.namespace,
             "labels": labels(sd, COMPONENT),
-            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+            "ownerReferences": [owner_reference(sd)],
         },
         "data": {MEMORY_KEY: memory.to_json(), **arms.data(of_arms), **capping.data(live.caps)},
     }
+    if present is None:
+        await adoptable(cluster, body, None, live.uid)
     store.put(await cluster.apply(body))
     live.persisted, live.persisted_at = memory, now
     live.kept = _turned(of_arms, live.caps)

@@ -53,14 +53,17 @@ def _owned(obj: dict[str, Any], sd: SpeculativeDeployment, component: str, input
         "annotations": {**inputs.annotations, **obj["metadata"].get("annotations", {})},
     }
     if sd.metadata.uid:  # there is none without a cluster
-        metadata["ownerReferences"] = [
-            {
-                "apiVersion": API_VERSION,
-                "kind": sd.kind,
-                "name": sd.metadata.name,
-                "uid": sd.metadata.uid,
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-        ]
+        metadata["ownerReferences"] = [owner_reference(sd)]
     return {**obj, "metadata": metadata}
+
+
+def owner_reference(sd: SpeculativeDeployment) -> dict[str, Any]:
+    """By which a child is garbage-collected with its owner."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": sd.kind,
+        "name": sd.metadata.name,
+        "uid": sd.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
