@@ -1,16 +1,21 @@
 """Leave for a row budget: who gets it, with which schedule, and when it ends."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from specpilot.api.deployment import SpeculativeDeploymentSpec
+from specpilot.api.objects import SpeculativeDeployment
+from specpilot.control.live import Live, Parsed
+from specpilot.control.reconcile import Reconciler
 from specpilot.control.step import first_schedule, settings, without_leave
 from specpilot.estimate.counters import Counters
 from specpilot.estimate.discards import Discard, Discarded
 from specpilot.estimate.windows import Window, between
 from specpilot_engine.protocol import Budget, Exploration, Schedule, Step
 
+NOTHING: Any = None
 IN_FORCE = Schedule(4, (Step(16, 3),))
 
 
@@ -55,6 +60,24 @@ def test_leave_that_is_withdrawn_ends_with_a_new_generation_and_leave_that_is_ne
     assert without_leave(IN_FORCE, never) is None
     assert without_leave(with_budget, auto) is None
     assert without_leave(IN_FORCE, auto) is None
+
+
+def test_whoever_asks_with_an_earlier_spec_leaves_no_settings_of_it_to_a_later_one():
+    """A tick that waited for measurements has the spec that was there when it began."""
+    of = Reconciler(NOTHING, NOTHING, NOTHING, NOTHING, NOTHING, NOTHING)
+    live = Live("u")
+    earlier, later = (SpeculativeDeployment.parse(document(spec(mode=mode))) for mode in ("Apply", "Observe"))
+    for version, sd in (("1", earlier), ("2", later)):
+        live.parsed = Parsed(version, sd)
+        for asks in (earlier, later, earlier):
+            assert of.settings(live, asks, IN_FORCE).prove is (asks is earlier)
+    again = of.settings(live, earlier, Schedule(7, (Step(16, 1),)))
+    assert again.in_force.generation == 7
+    assert again.allowed is of.settings(live, earlier, IN_FORCE).allowed  # the graph map is made once
+
+
+def document(of: SpeculativeDeploymentSpec) -> dict[str, Any]:
+    return {"metadata": {"name": "one", "namespace": "ns"}, "spec": of.to_json()}
 
 
 @pytest.mark.parametrize("withdrawn", [{"mode": "Observe"}, {"mode": "Recommend"}, {"price": 0.0}])

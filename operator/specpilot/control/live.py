@@ -6,6 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
+from specpilot.api.deployment import SpeculativeDeploymentSpec as Spec
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.api.status import LastDecision
 from specpilot.control.conditions import Finding, Speculation
@@ -59,7 +60,7 @@ class Measurement:
 class Live:
     uid: str
     parsed: Parsed | None = None
-    settings: tuple[str, Settings] | None = None  # by the parsed version: the graph map takes a moment
+    settings: tuple[Spec, Settings] | None = None  # with what they are made of: the graph map takes a moment
     evidence: Evidence | None = None  # None until the tuner's ConfigMap has been read
     persisted: Memory | None = None  # None until the schedule in force has been noted once
     persisted_at: float = float("-inf")  # monotonic

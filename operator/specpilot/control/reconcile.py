@@ -126,9 +126,8 @@ class Reconciler:
 
     def settings(self, live: Live, sd: SpeculativeDeployment, in_force: Schedule) -> Settings:
         """The tuner's settings for a schedule in force."""
-        assert live.parsed is not None
-        if live.settings is None or live.settings[0] != live.parsed.version:
-            live.settings = (live.parsed.version, settings(sd.spec, in_force))
+        if live.settings is None or live.settings[0] is not sd.spec:
+            live.settings = (sd.spec, settings(sd.spec, in_force))
         return replace(live.settings[1], in_force=in_force)
 
     def schedule_body(self, sd: SpeculativeDeployment, schedule: Schedule) -> Body:
