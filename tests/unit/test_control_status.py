@@ -17,7 +17,7 @@ from specpilot.api.status import (
 from specpilot.api.vocabulary import Reason
 from specpilot.control import read
 from specpilot.control.acknowledge import Acknowledged
-from specpilot.control.conditions import Facts, Finding
+from specpilot.control.conditions import Facts, Finding, assess
 from specpilot.control.observe import confirmed, tuning
 from specpilot.control.profile_choice import Choice
 from specpilot.control.rollout import Rollout
@@ -155,6 +155,22 @@ def test_the_word_of_a_mode_ends_with_it_even_without_traffic() -> None:
         assert tuning(mode, waiting, Finding(before, "of that mode")) == Finding(Reason.WAITING_FOR_EVIDENCE)
     recommended = Finding(Reason.RECOMMENDED, "a better schedule is known: see lastDecision")
     assert tuning("Recommend", waiting, recommended) == recommended
+
+
+def test_a_word_of_another_versions_is_left_as_it_stands_and_is_no_news() -> None:
+    for status in ("True", "False", "Unknown"):
+        theirs = Condition(
+            type="Profiled",
+            status=status,
+            reason="WordOfTheFuture",
+            observed_generation=2,
+            last_transition_time=NOW,
+        )
+        kept = assess(Facts(3, SERVING), [theirs], NOW)
+        assert theirs in kept
+        told = announcements([], kept)
+        assert told == announcements([theirs], kept)
+        assert [reason for _, reason, _ in told] == ["Serving"]
 
 
 def test_engines_that_do_something_else_are_heard() -> None:

@@ -49,6 +49,8 @@ _TOLD = (
     Condition.PROFILED,
     Condition.METRICS_AVAILABLE,
 )
+# What another version of the operator said may stand while nothing else is known.
+_WORDS = frozenset(Reason)
 # Part of every rollout, or no news: what a schedule change says stands in its own event.
 _UNTOLD = frozenset({Reason.PODS_NOT_READY, Reason.ROLLING_OUT, Reason.DRAFTING, Reason.DEPTH_ZERO})
 
@@ -104,8 +106,10 @@ def announcements(before: Sequence[api.Condition], after: Sequence[api.Condition
     known = {c.type: c for c in before}
     told: list[Told] = []
     for condition in after:
+        if condition.reason not in _WORDS or condition.type not in _TOLD or condition.status == "Unknown":
+            continue
         old, reason = known.get(condition.type), Reason(condition.reason)
-        if condition.type not in _TOLD or condition.status == "Unknown" or reason in _UNTOLD:
+        if reason in _UNTOLD:
             continue
         if old is not None and old.reason == condition.reason:
             continue
