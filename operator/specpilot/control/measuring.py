@@ -54,7 +54,7 @@ class Measuring:
             # Beside the serving pods, of which those that run hold what they ask for already.
             missing = sd.spec.replicas - len(read.serving(g.pods))
             g.live.room = await self._nodes.room(split(sd.spec)[0]) > max(0, missing)
-        g.live.identity = await self.identity(sd, g.pods) or g.live.identity
+        g.live.identity = await self.identity(sd, g.pods) or _still(g.live.identity, sd)
         profiles = self._store.profiles(sd.metadata.namespace)
         choice = choose(sd, profiles, deployment, job, g.live.identity, g.live.room)
         troubles = (trouble_of(pod) for pod in g.pods if read.component(pod) == PROFILING)
@@ -70,5 +70,10 @@ class Measuring:
             node = (pod.get("spec") or {}).get("nodeName")
             if asked == sd.spec.engine.image and image and node:
                 device = await self._nodes.device(node, bool(devices_wanted(sd.spec)))
-                return Identity(image, device)
+                return Identity(image, device, asked)
         return None
+
+
+def _still(known: Identity | None, sd: SpeculativeDeployment) -> Identity | None:
+    """What pods told that are gone by now, unless the spec names another image since."""
+    return known if known is not None and known.image == sd.spec.engine.image else None

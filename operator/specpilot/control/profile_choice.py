@@ -29,10 +29,12 @@ _FROM_PODS = {"imageDigest": "image_digest", "gpu": "gpu"}
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a pod that runs tells about its engine: the image's digest and the device."""
+    """What a pod that runs tells about its engine: the image's digest and the device. `image` is what the spec asked
+    for then."""
 
     image_digest: str = ""
     gpu: str = ""
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)
