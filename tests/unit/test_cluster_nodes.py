@@ -7,9 +7,43 @@ from typing import Any
 
 import pytest
 
-from specpilot.cluster.nodes import requested
+from specpilot.cluster.nodes import REMEMBERED, Nodes, requested
 
 Body = dict[str, Any]
+
+
+class Cluster:
+    """One node, which is not there at first and is labelled last."""
+
+    def __init__(self) -> None:
+        self.answers: list[Body | None] = [None, {"metadata": {}}, {"metadata": {"labels": LABELS}}]
+        self.asked = 0
+
+    async def get(self, *_: Any) -> Body | None:
+        self.asked += 1
+        return self.answers[min(self.asked, len(self.answers)) - 1]
+
+
+LABELS = {"nvidia.com/gpu.product": "H200"}
+
+
+async def test_a_device_is_asked_for_until_its_node_says_it_and_then_no_more() -> None:
+    cluster: Any = Cluster()
+    nodes = Nodes(cluster)
+    assert [await nodes.device("n", True) for _ in range(5)] == ["", "", "H200", "H200", "H200"]
+    assert cluster.asked == 3
+
+
+async def test_nodes_that_come_and_go_are_not_remembered_for_ever() -> None:
+    cluster: Any = Cluster()
+    cluster.asked, nodes = 3, Nodes(cluster)
+    for number in range(REMEMBERED + 1):
+        await nodes.device(f"n{number}", True)
+    asked = cluster.asked
+    await nodes.device(f"n{REMEMBERED}", True)
+    assert cluster.asked == asked
+    await nodes.device("n0", True)
+    assert cluster.asked == asked + 1
 
 
 def container(requests: Body | None = None, limits: Body | None = None, **fields: Any) -> Body:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from decimal import Decimal
@@ -19,6 +20,7 @@ Body = dict[str, Any]
 Amounts = dict[str, Decimal]  # by resource
 
 PLENTY = 1_000_000  # pods
+REMEMBERED = 4096  # nodes; the first that were asked for are forgotten first
 _PODS = "pods"  # of which a node takes so many, whatever they ask for
 _DIGITS = 30  # more than Kubernetes knows numbers of
 # Written by the vendors' feature discovery.
@@ -30,21 +32,25 @@ class Nodes:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._names: dict[tuple[str, bool], str] = {}
+        self._names: OrderedDict[tuple[str, bool], str] = OrderedDict()
 
     async def device(self, node: str, accelerated: bool) -> str:
         """What a pod on `node` computes with: the GPU's product name, or the kind and number of CPUs.
 
         "" where the node does not say, or where the operator may not look.
         """
-        if (node, accelerated) not in self._names:
-            try:
-                body = await self._cluster.get(NODE, None, node)
-            except ClusterError as e:
-                log.info("device unknown", node=node, error=e.message)
-                return ""
-            self._names[node, accelerated] = _name(body or {}, accelerated)
-        return self._names[node, accelerated]
+        if (known := self._names.get((node, accelerated))) is not None:
+            return known
+        try:
+            body = await self._cluster.get(NODE, None, node)
+        except ClusterError as e:
+            log.info("device unknown", node=node, error=e.message)
+            return ""
+        if name := _name(body or {}, accelerated):  # a node that has just come is labelled later
+            self._names[node, accelerated] = name
+            if len(self._names) > REMEMBERED:
+                self._names.popitem(last=False)
+        return name
 
     async def room(self, pod: Body) -> int:
         """How many more pods that ask for what this one does would fit at this moment; 0 where the operator

@@ -264,7 +264,7 @@ class Reconciler:
         await self._write(g.body, sd.status, status)
         if live.decision is decision:  # a tick may have decided anew meanwhile
             live.decision = None
-        self._telemetry.show(g.key, depth=facts.speculation.depth)
+        self._telemetry.show(g.key, facts.speculation.depth)
 
     async def _refuse(self, key: Key, body: Body, problem: Trouble) -> None:
         """Say why nothing is done for an object; all that serves goes on."""

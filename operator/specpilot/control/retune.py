@@ -143,7 +143,7 @@ class Retuner:
             recommend(due, taken.decision)
         if written:
             live.caps = decided.caps
-        self._telemetry.show(due.key, gain=taken.decision.predicted_gain, explored=decided.explored)
+        self._telemetry.learned(due.key, taken.decision.predicted_gain, decided.explored)
         await keep(self._cluster, self._store, due.sd, live, decided.arms, self._config.persist)
         return await self._turn(due, decided)
 

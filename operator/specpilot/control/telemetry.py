@@ -78,24 +78,26 @@ class Telemetry:
         )
         self._shown: set[Key] = set()
 
-    def show(
-        self, key: Key, depth: int | None = None, gain: float | None = None, explored: float | None = None
-    ) -> None:
-        """Gauges of one object, while there is room for it."""
+    def show(self, key: Key, depth: int | None) -> None:
+        """Gauges of one object, from now on and while there is room for it."""
         if key not in self._shown and len(self._shown) >= MOST_OBJECTS:
             return
         self._shown.add(key)
-        for gauge, value in ((self._depth, depth), (self._gain, gain), (self._explored, explored)):
-            if value is not None:
+        if depth is not None:
+            self._depth.labels(*key).set(depth)
+
+    def learned(self, key: Key, gain: float | None, explored: float | None) -> None:
+        """What a tick found, of an object that is shown: one that goes meanwhile is not brought back."""
+        for gauge, value in ((self._gain, gain), (self._explored, explored)):
+            if value is not None and key in self._shown:
                 gauge.labels(*key).set(value)
 
     def proved(self, key: Key, decision: Decision) -> None:
         """The end of a trial, with what it measured."""
         self.proofs.labels(str(decision.reason)).inc()
         measured = decision.measured
-        if measured is None or (key not in self._shown and len(self._shown) >= MOST_OBJECTS):
+        if measured is None or key not in self._shown:
             return
-        self._shown.add(key)
         for bound, gain in (("low", measured.low), ("mean", measured.gain), ("high", measured.high)):
             self._measured.labels(*key, bound).set(gain)
 
