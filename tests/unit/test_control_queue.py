@@ -96,6 +96,19 @@ async def test_back_off_doubles_up_to_its_limit_and_is_forgotten_by_a_success() 
     assert delays == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
 
 
+async def test_a_key_that_says_when_to_come_back_does_so_without_back_off() -> None:
+    queue: WorkQueue[str] = WorkQueue(first_delay=100, longest_delay=300)
+    rests = [0.0, 0.0, 0.0]
+
+    async def handle(_: str) -> None:
+        if rests:
+            raise Retry("refused", rests.pop())
+
+    queue.add("a")
+    await worked_off(queue, handle, workers=1)
+    assert (rests, queue.delay("a")) == ([], 100)
+
+
 async def test_the_earliest_of_several_delays_counts() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add_after("a", 3600)

@@ -106,8 +106,11 @@ class Controller:
     async def _reconcile(self, key: Key) -> None:
         try:
             await self._reconciler.reconcile(key)
-        except Retry:
-            self._telemetry.reconciles.labels("retried").inc()
+        except Retry as e:
+            self._telemetry.reconciles.labels("retried" if e.after is None else "refused").inc()
+            raise
+        except Exception:
+            self._telemetry.reconciles.labels("failed").inc()
             raise
         self._telemetry.reconciles.labels("ok").inc()
 

@@ -87,4 +87,5 @@ class Live:
     undrafted: int = 0  # ticks in a row with traffic at a depth above 0 and no draft
     decision: LastDecision | None = None  # not yet in the status
     refused: Refused | None = None
+    unapplied: int = 0  # attempts in a row at which the API server could not take the plan
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # of whoever writes the schedule

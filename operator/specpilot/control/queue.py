@@ -18,7 +18,12 @@ JITTER = 0.2  # of the delay, so that a fleet that failed together does not come
 
 
 class Retry(Exception):
-    """Raised by a handler: this failed for a reason that may pass; try again later."""
+    """Raised by a handler: this failed for a reason that may pass; try again later, with back-off, or where `after`
+    is given in so many seconds."""
+
+    def __init__(self, message: str, after: float | None = None) -> None:
+        super().__init__(message)
+        self.after = after
 
 
 class WorkQueue(Generic[K]):
@@ -77,8 +82,11 @@ class WorkQueue(Generic[K]):
                 await handle(key)
                 self._failures.pop(key, None)
             except Retry as e:
-                self._fail(key)
-                log.warning("will retry", key=key, error=str(e), failures=self._failures[key])
+                if e.after is None:
+                    self._fail(key)
+                else:
+                    self.add_after(key, e.after)
+                log.warning("will retry", key=key, error=str(e), failures=self._failures.get(key, 0))
             except Exception:
                 self._fail(key)
                 log.exception("reconcile failed", key=key, failures=self._failures[key])

@@ -8,43 +8,48 @@ from dataclasses import replace
 import structlog
 
 from specpilot.api.objects import SpeculativeDeployment
-from specpilot.api.status import SpeculativeDeploymentStatus
 from specpilot.api.vocabulary import Reason
 from specpilot.cluster.apply import InvalidPodTemplate, Outcome, Ref, apply_plan
 from specpilot.cluster.client import Cluster
-from specpilot.cluster.errors import ClusterError, Conflict, Forbidden, Invalid, NotFound, Terminating
+from specpilot.cluster.errors import (
+    ClusterError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Terminating,
+    Unavailable,
+)
 from specpilot.cluster.events import Events
 from specpilot.cluster.nodes import Nodes
-from specpilot.cluster.status import older_crd, write_status
 from specpilot.control import arms, faults, read
 from specpilot.control.acknowledge import Acknowledgements, Following
-from specpilot.control.clock import timestamp
-from specpilot.control.conditions import Facts, Finding
 from specpilot.control.keep import recall
 from specpilot.control.live import Live, Parsed, Refused
 from specpilot.control.measuring import Gathered, Measuring
-from specpilot.control.observe import confirmed
 from specpilot.control.profile_choice import Choice, measures_this
 from specpilot.control.queue import Retry
-from specpilot.control.rollout import RESCALED, Trouble, rescaled, rollout_of
-from specpilot.control.status import announcements, refused_status, status_of
+from specpilot.control.report import NOTHING_TO_DRAFT, Reports
+from specpilot.control.rollout import RESCALED, Trouble, rescaled
 from specpilot.control.step import first_schedule, settings, without_leave
 from specpilot.control.store import Body, Key, Store
 from specpilot.control.sync import reread
 from specpilot.control.telemetry import Telemetry
 from specpilot.decide.settings import Settings
-from specpilot.plan import adaptive, names
-from specpilot.plan.arguments import live_support, speculates
+from specpilot.plan import names
+from specpilot.plan.arguments import speculates
 from specpilot.plan.hashing import digest
 from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn
 from specpilot.plan.render import render
 from specpilot.plan.revision import carry_over
-from specpilot_engine.protocol import Schedule, Step
+from specpilot_engine.protocol import Schedule
 
 log = structlog.get_logger(__name__)
 
 REFUSED_SECONDS = 120.0  # before a plan that was refused is tried again without a change: quotas grow
-_NOTHING_TO_DRAFT = Schedule(0, (Step(1, 0),))
+PASSING = (
+    5  # failures in a row that may pass unsaid; one more is told, as of a webhook that is broken for good
+)
 
 
 class Reconciler:
@@ -59,6 +64,7 @@ class Reconciler:
     ) -> None:
         self._cluster, self._store, self._events = cluster, store, events
         self._measuring = Measuring(store, nodes)
+        self._reports = Reports(cluster, store, events, telemetry)
         self._facts, self._telemetry = facts, telemetry
         self.lives: dict[Key, Live] = {}
         self.acknowledgements: Acknowledgements  # set by the controller: each of the two calls the other
@@ -86,7 +92,7 @@ class Reconciler:
         assert live.parsed is not None
         if live.parsed.sd is None:
             assert live.parsed.problem is not None
-            await self._refuse(key, body, live.parsed.problem)
+            await self._reports.refused(key, body, live.parsed.problem)
             return
         try:
             async with live.lock:
@@ -96,7 +102,7 @@ class Reconciler:
         except Exception as e:
             # Nobody foresaw it, and its trace is for us; its object's owner must hear of it all the same.
             trouble = self.fault(key, e)
-            await self._refuse(key, body, trouble)
+            await self._reports.refused(key, body, trouble)
             raise Retry(trouble.message) from None
 
     def fault(self, key: Key, error: Exception) -> Trouble:
@@ -156,18 +162,19 @@ class Reconciler:
         # What was refused is in force nowhere, and a status that says so would have the next one tried.
         unwritten = is_new and problem is not None
         in_force = read.schedule_in(self._store.schedule_map(g.key)) if unwritten else schedule
-        await self._report(g, choice, in_force, problem)
+        await self._reports.served(g, choice, in_force, problem, self.acknowledgements)
         self.acknowledgements.follow(g.key)
-        if problem is not None and problem.reason is Reason.APPLY_FAILED:
-            raise Retry(problem.message)
+        if problem is not None:
+            refused = g.live.refused
+            raise Retry(problem.message, max(0.0, refused.until - time.monotonic()) if refused else None)
 
     def _schedule(self, g: Gathered, choice: Choice) -> tuple[Schedule, bool]:
         """The schedule in force, or a first one where there is none that these engines can run."""
         if not speculates(g.sd.spec):
-            return _NOTHING_TO_DRAFT, False
+            return NOTHING_TO_DRAFT, False
         config_map = self._store.schedule_map(g.key)
         present, last = read.schedule_in(config_map), read.last_generation(config_map, g.body)
-        to = self.settings(g.live, g.sd, _NOTHING_TO_DRAFT)
+        to = self.settings(g.live, g.sd, NOTHING_TO_DRAFT)
         if lost := present is None or present.generation < last:
             present = read.wanted(g.sd.status, last + 1, to.budget)
         if present is not None and read.fits(present, g.sd.spec.speculation.depths):
@@ -199,14 +206,20 @@ class Reconciler:
         except (Invalid, Forbidden) as e:
             reason = Reason.INVALID_POD_TEMPLATE if isinstance(e, InvalidPodTemplate) else Reason.APPLY_FAILED
             trouble = Trouble(reason, e.message)
-            live.refused = Refused(plan, trouble, time.monotonic() + REFUSED_SECONDS)
+            live.refused, live.unapplied = Refused(plan, trouble, time.monotonic() + REFUSED_SECONDS), 0
             self._telemetry.errors.labels("apply").inc()
             log.warning("plan refused", namespace=g.key[0], name=g.key[1], error=e.message)
             return trouble
+        except Unavailable as e:
+            live.refused, live.unapplied = None, live.unapplied + 1
+            if live.unapplied <= PASSING:
+                raise
+            self._telemetry.errors.labels("apply").inc()
+            return Trouble(Reason.APPLY_FAILED, e.message)
         except Conflict:
             await reread(self._cluster, self._store, g.key)
             raise
-        live.refused = None
+        live.refused, live.unapplied = None, 0
         await self._remember(g, outcome)
         return None
 
@@ -216,79 +229,3 @@ class Reconciler:
             self._store.put(body)
         if text := rescaled(g.child("Deployment", g.key[1]), outcome.applied):
             await self._events.say(g.body, "Warning", RESCALED, text, time.time())
-
-    async def _report(
-        self, g: Gathered, choice: Choice, schedule: Schedule | None, problem: Trouble | None
-    ) -> None:
-        sd, live, parsed = g.sd, g.live, g.live.parsed
-        assert parsed is not None
-        complaints = parsed.complaints
-        if problem and faults.was_applied(sd.status.conditions, sd.metadata.generation):
-            complaints, problem = (problem, *complaints), None  # what serves is of this spec all the same
-        deployment = self._store.get("Deployment", sd.metadata.namespace, sd.metadata.name)
-        drafts = speculates(sd.spec)
-        engines = arms.engines(sd, deployment, read.serving(g.pods))
-        arm, rollout = engines.arm, engines.rollout
-        tuned = arms.tuned(sd, live.arms, arm, rollout)
-        following = Following(schedule or _NOTHING_TO_DRAFT, read.ready(g.pods))
-        acknowledged = self.acknowledgements.status(following)
-        deepest = max(step.tokens for step in arms.drafted(arm, schedule).steps) if schedule else None
-        supported, why = live_support(sd.spec)
-        overdue = self.acknowledgements.overdue(g.key)
-        able = tuned or (arm.capped and rollout.complete and all(a.live for a in acknowledged.answers))
-        tuning = live.fault or (confirmed(live.tuning, acknowledged, overdue) if able else live.tuning)
-        if not supported and not adaptive.fixed(sd.spec):
-            tuning = Finding(Reason.NOT_SUPPORTED, why)
-        facts = Facts(
-            generation=sd.metadata.generation,
-            rollout=rollout,
-            problem=problem,
-            complaints=complaints,
-            warnings="; ".join(filter(None, (parsed.warnings, older_crd(self._cluster, sd.kind)))),
-            waiting_for_profile=choice.profiling.hold_serving,
-            speculation=replace(
-                live.speculation,
-                drafter=drafts,
-                depth=arm.tokens if deepest is None else deepest,
-                live=live.speculation.live if tuned else None,
-            ),
-            profile=choice.finding,
-            tuning=tuning,
-            metrics=live.metrics,
-        )
-        spoken = arms.spoken(arm, schedule, acknowledged) if drafts and schedule else None
-        decision, told = live.decision, arms.arm_status(sd, live.arms, arm)
-        status = status_of(sd, facts, spoken, choice, decision, timestamp(time.time()), arm, told)
-        if drafts and schedule is None:
-            status = status.model_copy(update={"speculation": sd.status.speculation})
-        await self._write(g.body, sd.status, status)
-        if live.decision is decision:  # a tick may have decided anew meanwhile
-            live.decision = None
-        self._telemetry.show(g.key, facts.speculation.depth)
-
-    async def _refuse(self, key: Key, body: Body, problem: Trouble) -> None:
-        """Say why nothing is done for an object; all that serves goes on."""
-        pods = self._store.pods(key)
-        deployment = self._store.get("Deployment", *key)
-        wanted = (deployment or {}).get("spec", {}).get("replicas") or 0
-        generation, before = int(body["metadata"].get("generation") or 0), read.status(body)
-        bug = problem.reason is Reason.INTERNAL_ERROR
-        served = bug and faults.was_applied(before.conditions, generation)
-        facts = Facts(
-            generation=generation,
-            rollout=rollout_of(int(wanted), deployment, read.serving(pods)),
-            problem=None if served else problem,
-            complaints=(problem,) if served else (),
-        )
-        await self._write(body, before, refused_status(before, facts, timestamp(time.time())))
-
-    async def _write(
-        self, body: Body, before: SpeculativeDeploymentStatus, status: SpeculativeDeploymentStatus
-    ) -> None:
-        written = await write_status(self._cluster, body, status.to_json())
-        if written is None:
-            return
-        self._store.put(written)
-        now = time.time()
-        for kind, reason, message in announcements(before.conditions, status.conditions):
-            await self._events.say(body, kind, reason, message, now)

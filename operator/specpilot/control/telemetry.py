@@ -17,7 +17,7 @@ class Telemetry:
         self.registry = CollectorRegistry()
         self.reconciles = Counter(
             "specpilot_operator_reconciles",
-            "Objects reconciled, by result (ok, refused, retried).",
+            "Objects reconciled, by result: ok, refused (by the API server), retried, failed (by a bug).",
             ["result"],
             registry=self.registry,
         )
