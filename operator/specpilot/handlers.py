@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -61,8 +60,3 @@ def registry(
         group, _, version = kind.api_version.rpartition("/")
         kopf.on.event(group=group, version=version, plural=kind.plural, registry=result)(on_event)
     return result
-
-
-def quiet() -> None:
-    """kopf logs each event that it handles."""
-    logging.getLogger("kopf").setLevel(logging.WARNING)

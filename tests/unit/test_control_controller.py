@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from tests.unit.test_control_arms import SCHEDULED, sd
 
 from specpilot.api.vocabulary import Reason
@@ -12,6 +15,7 @@ from specpilot.control.controller import Controller
 from specpilot.control.due import Due
 from specpilot.control.live import Live, Measurement, Parsed
 from specpilot.control.profile_choice import Choice, Identity
+from specpilot.control.queue import Retry
 from specpilot.control.retune import Retuner
 from specpilot.control.store import Key, Store
 from specpilot.control.telemetry import Telemetry
@@ -88,6 +92,36 @@ async def test_profilers_are_given_their_time_to_answer_whatever_the_measurement
     live.choice = MEASURES
     await of._read_profiles()
     assert (live.unread, live.measurement is long_ago) == ("", False)
+
+
+@pytest.mark.parametrize(
+    ("raises", "result"),
+    [
+        (None, "ok"),
+        (Retry("a quota", after=120.0), "refused"),
+        (Retry("not now"), "retried"),
+        (KeyError("a bug"), "failed"),
+    ],
+    ids=["ok", "refused", "retried", "failed"],
+)
+async def test_every_reconcile_is_counted_by_its_result(raises: Exception | None, result: str) -> None:
+    of = controller(Metrics())
+
+    async def reconcile(_: Key) -> None:
+        if raises is not None:
+            raise raises
+
+    reconciler: Any = SimpleNamespace(reconcile=reconcile)
+    of._reconciler = reconciler
+    with suppress(Retry, KeyError):
+        await of._reconcile(("ns", "one"))
+    counted = {
+        s.labels["result"]: s.value
+        for metric in of._telemetry.registry.collect()
+        for s in metric.samples
+        if s.name == "specpilot_operator_reconciles_total"
+    }
+    assert counted == {result: 1}
 
 
 class Noting(Retuner):

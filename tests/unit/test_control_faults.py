@@ -9,7 +9,15 @@ import pytest
 
 from specpilot.api.status import Condition
 from specpilot.api.vocabulary import Reason
-from specpilot.cluster.errors import from_status
+from specpilot.cluster.errors import (
+    ClusterError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Unavailable,
+    from_status,
+)
 from specpilot.control.faults import trouble_of, unstored, unwritten, was_applied
 from specpilot.plan.flags import parse
 
@@ -55,6 +63,24 @@ def test_a_write_that_is_refused_for_good_is_told_and_one_that_may_pass_is_not()
     )
     for passing in (from_status(status, None, "apply") for status in (404, 409, 429, 500)):
         assert (unwritten(passing), unstored(passing)) == (None, "")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, Forbidden),
+        (403, Forbidden),
+        (404, NotFound),
+        (409, Conflict),
+        (410, Unavailable),  # a list that changed between two of its pages: the kind is there all the same
+        (422, Invalid),
+        (429, Unavailable),
+        (500, Unavailable),
+        (0, Unavailable),
+    ],
+)
+def test_what_an_answer_means_for_trying_again(status: int, kind: type[ClusterError]) -> None:
+    assert type(from_status(status, None, "list")) is kind
 
 
 @pytest.mark.parametrize(

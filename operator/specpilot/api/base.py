@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -51,6 +52,11 @@ class Policy(Generic[T]):
 def rules(*policies: Policy[Any]) -> dict[str, Any]:
     """Extra JSON schema that carries the policies' CEL, for a model's config or a field."""
     return {"x-kubernetes-validations": [p.rule() for p in policies]}
+
+
+def timestamp(epoch: float) -> str:
+    """RFC 3339 in UTC of epoch seconds, as Kubernetes writes times."""
+    return datetime.fromtimestamp(epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Model(BaseModel):

@@ -92,7 +92,6 @@ class Reason(StrEnum):
     OBSERVING = "Observing"  # mode Observe: nothing is decided
     RECOMMENDED = "Recommended"  # mode Recommend: a change is shown, not made
     AWAITING_ACKNOWLEDGEMENT = "AwaitingAcknowledgement"
-    ACKNOWLEDGED = "Acknowledged"
     INITIAL = "Initial"
     # Arms: configurations that a restart leads to
     ARM_CHANGED = "ArmChanged"  # pods are replaced by ones with another arm

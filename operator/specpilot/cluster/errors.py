@@ -31,7 +31,8 @@ class Conflict(ClusterError):
 
 
 class Unavailable(ClusterError):
-    """The API server does not answer, or not now: try again later."""
+    """The API server does not answer, or not now, or no longer knows the list whose next page is asked for (410): try
+    again later."""
 
 
 class Terminating(ClusterError):
@@ -57,7 +58,7 @@ def from_status(status: int, body: str | bytes | None, what: str) -> ClusterErro
         return Terminating(message)
     if status in (401, 403):
         return Forbidden(message)
-    if status in (404, 410):
+    if status == 404:
         return NotFound(message)
     if status == 409:
         return Conflict(message)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 import structlog
 
+from specpilot.api.base import timestamp
 from specpilot.api.vocabulary import MANAGER
 from specpilot.cluster.client import Cluster
 from specpilot.cluster.errors import ClusterError, Conflict
@@ -51,7 +51,7 @@ class Events:
 
     def _body(self, about: Body, kind: str, reason: str, message: str, now: float) -> Body:
         meta = about["metadata"]
-        at = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        at = timestamp(now)
         tail = hashlib.sha256(f"{meta['uid']}{reason}{message}{now}".encode()).hexdigest()[:16]
         return {
             "apiVersion": "v1",

@@ -73,7 +73,6 @@ _STATUS: dict[Reason, Status] = {
     Reason.PROFILE_NOT_FOUND: "False",
     Reason.HOLDING: "True",
     Reason.VERIFYING: "True",
-    Reason.ACKNOWLEDGED: "True",
     Reason.DEPTH_ZERO: "True",
     Reason.WAITING_FOR_EVIDENCE: "False",
     Reason.AWAITING_ACKNOWLEDGEMENT: "False",

@@ -10,7 +10,7 @@ import structlog
 from pydantic import ValidationError
 
 from specpilot.api import status as api
-from specpilot.api.base import API_VERSION
+from specpilot.api.base import API_VERSION, timestamp
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.api.profile import MAX_POINTS, CostProfileSpec, CostProfileStatus, Fingerprint, Point
 from specpilot.api.vocabulary import PROFILER_CONTAINER, Reason
@@ -18,7 +18,6 @@ from specpilot.api.vocabulary import Condition as Type
 from specpilot.cluster.client import Cluster
 from specpilot.cluster.status import write_status
 from specpilot.control.acknowledge import target_of
-from specpilot.control.clock import timestamp
 from specpilot.control.live import Measurement
 from specpilot.control.store import PROFILE, Key, Store
 from specpilot.metrics.http import MetricsError

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import structlog
 
+from specpilot.api.base import timestamp
 from specpilot.api.status import LastDecision
 from specpilot.api.vocabulary import Reason
 from specpilot.cluster.client import Cluster
 from specpilot.cluster.errors import Conflict
 from specpilot.cluster.events import Events
 from specpilot.control import arms, read
-from specpilot.control.clock import timestamp
 from specpilot.control.due import Due
 from specpilot.control.reconcile import Reconciler
 from specpilot.control.status import last_decision, summary

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+from specpilot.api.base import timestamp
 from specpilot.api.status import SpeculativeDeploymentStatus
 from specpilot.api.vocabulary import Reason
 from specpilot.cluster.client import Cluster
@@ -12,7 +13,6 @@ from specpilot.cluster.events import Events
 from specpilot.cluster.status import older_crd, write_status
 from specpilot.control import arms, faults, read
 from specpilot.control.acknowledge import Acknowledgements, Following
-from specpilot.control.clock import timestamp
 from specpilot.control.conditions import Facts, Finding
 from specpilot.control.measuring import Gathered
 from specpilot.control.observe import confirmed

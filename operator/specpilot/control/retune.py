@@ -11,13 +11,13 @@ from typing import Literal
 
 import structlog
 
+from specpilot.api.base import timestamp
 from specpilot.api.vocabulary import Reason
 from specpilot.cluster.client import Cluster
 from specpilot.cluster.errors import ClusterError
 from specpilot.cluster.events import Events
 from specpilot.config import Config
 from specpilot.control import arms, capping, read
-from specpilot.control.clock import timestamp
 from specpilot.control.conditions import Finding
 from specpilot.control.due import Due, due_of
 from specpilot.control.faults import unwritten
