@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
@@ -78,6 +79,32 @@ async def test_a_bug_that_one_objects_profile_meets_is_told_there_and_keeps_no_o
     await of._read_profiles()
     assert (metrics.asked, fine.unread) == (["well-1"], "")
     assert "the operator has a bug that this object meets (KeyError" in unlucky.unread
+
+
+class Hangs(NoAnswers):
+    """The first profiler that is asked answers once another was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.another = asyncio.Event()
+
+    async def profile(self, target: Target, stored: int) -> Any:
+        if self.asked:
+            self.another.set()
+        try:
+            await super().profile(target, stored)
+        finally:
+            await self.another.wait()
+
+
+async def test_a_profiler_that_does_not_answer_keeps_no_other_object_from_being_read() -> None:
+    metrics = Hangs()
+    of = controller(metrics)
+    for name in ("one", "other"):
+        measuring(of, name, pod(name, SERVES, PROFILES))
+    async with asyncio.timeout(5):
+        await of._read_profiles()
+    assert sorted(metrics.asked) == ["one-1", "other-1"]
 
 
 async def test_profilers_are_given_their_time_to_answer_whatever_the_measurement_before_them_met() -> None:

@@ -231,16 +231,10 @@ OBJECTIVE: tuple[Policy[Objective], ...] = (
 TUNING: tuple[Policy[Tuning], ...] = (
     Policy(
         "spec.tuning.interval",
-        "spec.tuning.interval must be at least 1s: shorter windows hold too few steps; raise it",
-        "duration(self.interval) >= duration('1s')",
-        lambda t: seconds(t.interval) < 1,
-        at=".interval",
-    ),
-    Policy(
-        "spec.tuning.interval",
-        "spec.tuning.interval must be at most 5m: traffic changes within minutes; lower it",
-        "duration(self.interval) <= duration('5m')",
-        lambda t: seconds(t.interval) > 300,
+        "spec.tuning.interval must be from 1s to 5m: raise it, since shorter windows hold too few steps, or lower it, since"
+        " traffic changes in longer ones",
+        "duration(self.interval) >= duration('1s') && duration(self.interval) <= duration('5m')",
+        lambda t: not 1 <= seconds(t.interval) <= 300,
         at=".interval",
     ),
 )

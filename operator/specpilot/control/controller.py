@@ -122,27 +122,30 @@ class Controller:
         await self._retuner.tick()
 
     async def _read_profiles(self) -> None:
-        for key, live in list(self._reconciler.lives.items()):
-            if live.choice is None or not live.choice.active:
-                live.measurement, live.unread = None, ""
-                continue
-            if time.monotonic() < live.unwritten_until:
-                continue
-            try:
-                finished = await self._measured(key, live)
-                trouble = live.measurement.trouble if live.measurement else ""
-            except ClusterError as e:
-                self._telemetry.errors.labels("profile").inc()
-                log.warning("profile not written", namespace=key[0], name=key[1], error=e.message)
-                live.unwritten_until = time.monotonic() + UNWRITTEN_REST
-                finished, trouble = False, unstored(e) or live.unread
-            except Exception as e:
-                finished, trouble = False, self._reconciler.fault(key, e).message
-            if finished or trouble != live.unread:
-                live.unread = trouble
-                self.queue.add(key)
-            if finished:
-                live.measurement = None
+        """All at once: profilers that do not answer hold up no others."""
+        await asyncio.gather(*(self._read_profile(*one) for one in list(self._reconciler.lives.items())))
+
+    async def _read_profile(self, key: Key, live: Live) -> None:
+        if live.choice is None or not live.choice.active:
+            live.measurement, live.unread = None, ""
+            return
+        if time.monotonic() < live.unwritten_until:
+            return
+        try:
+            finished = await self._measured(key, live)
+            trouble = live.measurement.trouble if live.measurement else ""
+        except ClusterError as e:
+            self._telemetry.errors.labels("profile").inc()
+            log.warning("profile not written", namespace=key[0], name=key[1], error=e.message)
+            live.unwritten_until = time.monotonic() + UNWRITTEN_REST
+            finished, trouble = False, unstored(e) or live.unread
+        except Exception as e:
+            finished, trouble = False, self._reconciler.fault(key, e).message
+        if finished or trouble != live.unread:
+            live.unread = trouble
+            self.queue.add(key)
+        if finished:
+            live.measurement = None
 
     async def _measured(self, key: Key, live: Live) -> bool:
         """Take in what one object's profilers measured; whether that is all. Raises ClusterError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
@@ -84,15 +85,18 @@ class Profiles:
 
     async def _ask(self, pods: Sequence[Body], measurement: Measurement) -> dict[str, ProfileAnswer]:
         answers: dict[str, ProfileAnswer] = {}
-        for pod in pods:
+
+        async def ask(pod: Body) -> None:
             name, target = pod["metadata"]["name"], target_of(pod)
             if target is None or not profiler_runs(pod):
-                continue
+                return
             try:
                 answers[name] = await self._metrics.profile(target, measurement.seen.get(name, 0))
                 measurement.answered_at, measurement.error = time.monotonic(), ""
             except MetricsError as e:
                 measurement.error = e.message
+
+        await asyncio.gather(*map(ask, pods))
         return answers
 
     async def _write(
