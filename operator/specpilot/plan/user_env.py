@@ -13,7 +13,7 @@ def variables(spec: SpeculativeDeploymentSpec) -> dict[str, Mapping[str, Any]]:
     """Entries by name, of spec.engine.env and of the engine's container in spec.podTemplate, which wins. What comes by
     envFrom is not known."""
     containers = ((spec.pod_template or {}).get("spec") or {}).get("containers") or ()
-    engine = next((c for c in containers if c["name"] == ENGINE_CONTAINER), {})
+    engine: Mapping[str, Any] = next((c for c in containers if c["name"] == ENGINE_CONTAINER), {})
     theirs = engine.get("env")
     entries = [*spec.engine.env, *(theirs if isinstance(theirs, list) else ())]
     return {str(entry.get("name", "")): entry for entry in entries if isinstance(entry, dict)}
