@@ -168,8 +168,8 @@ class LiveHooks:
         if not output.total_num_scheduled_tokens:
             self._nothing_came()
             return
-        self._turns.append(len(output.num_scheduled_tokens))
         cached = output.scheduled_cached_reqs
+        self._turns.append(len(cached.req_ids) + len(output.scheduled_new_reqs))
         step = TimedStep(
             requests=cached.req_ids,
             scheduled_at=now,
