@@ -18,6 +18,7 @@ from specpilot_engine.protocol import Exploration
 
 RUN = 4  # consecutive steps: timing needs equal neighbours, so a run gives RUN - 2 clean ones
 MOVED = 1.5  # times the batch of the last run, and one request more or less: another load
+STEADY = 8  # steps at about one batch, before the run in reserve is spent on it
 MAX_SHARE = 0.2  # of all steps, however cheap the operator believes them to be
 SHARE_MEMORY = 2000  # steps over which the exported share is averaged
 
@@ -33,7 +34,9 @@ class Explorer:
         self._credit = 0.0  # steps' worth of goodput earned and not yet spent
         self._left = 0  # steps of the present run still to come
         self._batch = 0  # of the last run; 0 before the first
-        self._before = (0, 0.0, 0.0, 0, 0)  # the five above, before the last step
+        self._near = 0  # the batch that the latest steps were about as large as
+        self._steady = 0  # how many they are
+        self._before = self._state()  # before the last step
 
     def step(
         self, exploration: Exploration, differs: bool, batch: int, may_start: Callable[[], bool]
@@ -43,7 +46,7 @@ class Explorer:
         `differs`: the batch is within bounds and the depth to explore is not the scheduled one.
         `may_start` is called only when a run could begin and costs more to find out.
         """
-        self._before = (self.explored, self.share, self._credit, self._left, self._batch)
+        self._before = self._state()
         explores, _ = self.stretch(exploration, differs, batch)
         explores = explores and (self._left > 0 or may_start())
         self.took(exploration, explores, batch, 1)
@@ -51,7 +54,7 @@ class Explorer:
 
     def undo(self) -> None:
         """Take the last `step` back: nothing was scheduled in it."""
-        self.explored, self.share, self._credit, self._left, self._batch = self._before
+        self.explored, self.share, self._credit, self._left, self._batch, self._near, self._steady = self._before
 
     def stretch(self, exploration: Exploration, differs: bool, batch: int) -> tuple[bool, float]:
         """Whether the next steps explore, and how many of them there are at most."""
@@ -61,8 +64,10 @@ class Explorer:
         if self._left and self._earned(price, cost) >= cost:  # it may have risen during the run
             return True, self._left
         self._left = 0
-        runs = 1 if self._moved(batch) else 2
-        before = (runs * self._run * cost - self._credit) / price - 1e-9  # rounding is no reason to wait
+        before = self._earning(2, price, cost)
+        if _moved(batch, self._batch):
+            steady = 0 if _moved(batch, self._near) else self._steady
+            before = min(before, max(self._earning(1, price, cost), STEADY + 1 - steady))
         return (
             (True, self._run) if before <= 1 else (False, math.ceil(before) - 1 if before < 1e9 else math.inf)
         )
@@ -70,6 +75,9 @@ class Explorer:
     def took(self, exploration: Exploration, explored: bool, batch: int, steps: int) -> None:
         """Account for `steps` of the stretch that was told."""
         price, cost = exploration.price, _cost(exploration)
+        if _moved(batch, self._near):
+            self._near, self._steady = batch, 0
+        self._steady += steps
         if price <= 0.0:
             self._credit = 0.0
         elif explored:
@@ -89,11 +97,19 @@ class Explorer:
         """Credit with `price` more. It is worth two runs at most, so that a long quiet time ends in no burst."""
         return min(self._credit + price, 2 * self._run * cost)
 
-    def _moved(self, batch: int) -> bool:
-        return max(batch, self._batch) > MOVED * min(batch, self._batch) + 1 or not self._batch
+    def _earning(self, runs: int, price: float, cost: float) -> float:
+        """Steps until so many runs are paid for, the one that explores included."""
+        return (runs * self._run * cost - self._credit) / price - 1e-9  # rounding is no reason to wait
+
+    def _state(self) -> tuple[int, float, float, int, int, int, int]:
+        return self.explored, self.share, self._credit, self._left, self._batch, self._near, self._steady
 
     def _account(self, spent: float, steps: int) -> None:
         self.share = spent + (self.share - spent) * (1 - 1 / SHARE_MEMORY) ** steps
+
+
+def _moved(batch: int, before: int) -> bool:
+    return max(batch, before) > MOVED * min(batch, before) + 1 or not before
 
 
 def _cost(exploration: Exploration) -> float:

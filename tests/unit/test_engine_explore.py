@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specpilot_engine.explore import MAX_SHARE, RUN, Explorer
+from specpilot_engine.explore import MAX_SHARE, RUN, STEADY, Explorer
 from specpilot_engine.protocol import Exploration
 
 ON = Exploration(price=0.01, tokens=7, cost=0.5, max_batch=64)
@@ -43,15 +43,39 @@ def test_it_uses_the_price_up_but_for_a_run_in_reserve():
     assert 10_000 * 0.01 / 0.5 - 2 * RUN <= done <= 10_000 * 0.01 / 0.5 - RUN
 
 
-@pytest.mark.parametrize(("batch", "at_once"), [(3, True), (9, True), (10, False), (25, False), (26, True)])
-def test_a_run_is_in_reserve_for_when_the_load_moves(batch, at_once):
+@pytest.mark.parametrize(("batch", "soon"), [(3, True), (9, True), (10, False), (25, False), (26, True)])
+def test_a_run_is_in_reserve_for_when_the_load_moves(batch, soon):
     explorer = Explorer()
     explore(explorer, ON, 1000)
     while not explore(explorer, ON, 1)[0]:
         pass
     explore(explorer, ON, RUN - 1 + 5)  # a run ended five steps ago, at 16 requests
-    done = [explorer.step(ON, True, batch, lambda: True) for _ in range(RUN + 1)]
-    assert done == [at_once] * RUN + [False]
+    done = [explorer.step(ON, True, batch, lambda: True) for _ in range(STEADY + RUN + 1)]
+    assert done == [False] * STEADY + [soon] * RUN + [False]
+
+
+@pytest.mark.parametrize("way", [[1] * 7 + [3] * 7, [12, 12, 9, 9, 9, 6, 6, 4], [0, 1, 2, 3], [40] * 8 + [2]])
+def test_the_run_in_reserve_waits_until_the_load_has_arrived(way):
+    explorer = Explorer()
+    explore(explorer, ON, 2000)
+    while explorer.step(ON, True, 16, lambda: True):
+        pass  # a run, if one is under way, ends
+    saved = [explorer.step(ON, True, batch, lambda: True) for batch in way if batch]
+    assert not any(saved)
+    later = [explorer.step(ON, True, 4, lambda: True) for _ in range(STEADY + RUN)]
+    assert later.count(True) == RUN  # where it is now
+
+
+def test_a_load_that_grew_step_by_step_counts_as_what_it_grew_to():
+    explorer = Explorer()
+    for _ in range(300):
+        explorer.step(ON, False, 40, lambda: True)  # saves up one run and a half
+    for batch in (1, 2, 5, 9, *[16] * 150):
+        explorer.step(ON, True, batch, lambda: True)
+    assert explorer.explored == RUN
+    for _ in range(STEADY + RUN):
+        explorer.step(ON, True, 4, lambda: True)
+    assert explorer.explored == 2 * RUN
 
 
 def test_what_moves_to_and_fro_has_no_more_than_its_price():
