@@ -36,25 +36,25 @@ class Explorer:
         self._batch = 0  # of the last run; 0 before the first
         self._near = 0  # the batch that the latest steps were about as large as
         self._steady = 0  # how many they are
-        self._before = self._state()  # before the last step
 
     def step(
         self, exploration: Exploration, differs: bool, batch: int, may_start: Callable[[], bool]
     ) -> bool:
-        """Whether this step of `batch` requests explores.
+        """Whether this step of `batch` requests explores: `wants` for a step that takes place in any case."""
+        explores = self.wants(exploration, differs, batch, may_start)
+        self.took(exploration, explores, batch, 1)
+        return explores
+
+    def wants(
+        self, exploration: Exploration, differs: bool, batch: int, may_start: Callable[[], bool]
+    ) -> bool:
+        """Whether a step of `batch` requests should explore; `took` tells that it took place.
 
         `differs`: the batch is within bounds and the depth to explore is not the scheduled one.
         `may_start` is called only when a run could begin and costs more to find out.
         """
-        self._before = self._state()
         explores, _ = self.stretch(exploration, differs, batch)
-        explores = explores and (self._left > 0 or may_start())
-        self.took(exploration, explores, batch, 1)
-        return explores
-
-    def undo(self) -> None:
-        """Take the last `step` back: nothing was scheduled in it."""
-        self.explored, self.share, self._credit, self._left, self._batch, self._near, self._steady = self._before
+        return explores and (self._left > 0 or may_start())
 
     def stretch(self, exploration: Exploration, differs: bool, batch: int) -> tuple[bool, float]:
         """Whether the next steps explore, and how many of them there are at most."""
@@ -100,9 +100,6 @@ class Explorer:
     def _earning(self, runs: int, price: float, cost: float) -> float:
         """Steps until so many runs are paid for, the one that explores included."""
         return (runs * self._run * cost - self._credit) / price - 1e-9  # rounding is no reason to wait
-
-    def _state(self) -> tuple[int, float, float, int, int, int, int]:
-        return self.explored, self.share, self._credit, self._left, self._batch, self._near, self._steady
 
     def _account(self, spent: float, steps: int) -> None:
         self.share = spent + (self.share - spent) * (1 - 1 / SHARE_MEMORY) ** steps

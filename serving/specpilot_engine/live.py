@@ -77,8 +77,7 @@ class LiveHooks:
     """Swaps the lookup before a step, times the step, counts what its drafts were worth.
 
     `watcher` is None where the depth cannot be changed: then everything is measured and nothing set.
-    `trimmer` is None where every draft has to be verified whole. `stages`: of a pipeline, in which microbatches take
-    turns.
+    `trimmer` is None where every draft has to be verified whole.
     """
 
     def __init__(
@@ -88,16 +87,17 @@ class LiveHooks:
         clock: StepClock,
         watcher: ScheduleWatcher[Lookups] | None,
         trimmer: Trimmer | None = None,
-        stages: int = 1,
     ) -> None:
         self._scheduler = scheduler
         self._recorder = recorder
         self._clock = clock
         self._watcher = watcher
         self._active: Active[Lookups] | None = None
-        self._explorer = Explorer(stages)
-        self._turns: deque[int] = deque(maxlen=stages)  # requests of the latest steps, one of each microbatch
+        self._explorer = Explorer(clock.stages)
+        # Requests of the latest steps, one of each microbatch.
+        self._turns: deque[int] = deque(maxlen=clock.stages)
         self._trimmer = recorder.trimmer = trimmer
+        self._batch = 0  # requests of the coming step
         self._asked = 0  # depth of the drafts that the coming step verifies
         self._explored = False  # they were drafted to explore
         self._whole = True  # it verifies all of them by plan
@@ -113,19 +113,16 @@ class LiveHooks:
             self._adopt(active)
         lookups = active.prepared
         lookup = lookups.scheduled
-        running = self._coming()
+        self._batch = batch = min(self._coming(), len(lookup) - 1)
         exploring = False
         run = self._recorder.trial
         if run is not None and lookups.against is not None:
-            batch = min(running, len(lookup) - 1)
-            self._slice = run.next(running > 0 and lookups.against[batch] != lookup[batch])
+            self._slice = run.next(batch > 0 and lookups.against[batch] != lookup[batch])
             lookup = lookup if run.new_runs else lookups.against
-        elif running:
-            batch = min(running, len(lookup) - 1)
+        elif batch:
             differs = lookups.explored[batch] != lookup[batch]
-            if self._explorer.step(lookups.exploration, differs, batch, self._may_explore):
+            if self._explorer.wants(lookups.exploration, differs, batch, self._may_explore):
                 lookup, exploring = lookups.explored, True
-            self._told()
         if scheduler.dynamic_sd_lookup is not lookup:
             scheduler.dynamic_sd_lookup = lookup
         if self._trimmer is not None:
@@ -141,33 +138,37 @@ class LiveHooks:
         running, turns = len(self._scheduler.running), self._turns
         return min(running, turns[0]) if turns.maxlen != 1 and len(turns) == turns.maxlen else running
 
-    def _told(self) -> None:
-        self._recorder.explored_steps = self._explorer.explored
-        self._recorder.exploration_share = self._explorer.share
-
-    def _nothing_came(self) -> None:
-        """What was asked for a step that nothing was scheduled in waits for the next: a pipeline has many of these."""
-        if self._turns.maxlen == 1 or self._watcher is None:
+    def _took(self) -> None:
+        """Account for the step that `before_schedule` was asked for. Where nothing was scheduled, as often in a
+        pipeline, what it was to do is left to the next."""
+        if self._active is None:
             return
-        if self._recorder.trial is not None:
-            self._recorder.trial.skipped()
-        else:
-            self._explorer.undo()
-            self._told()
+        recorder, explorer = self._recorder, self._explorer
+        if recorder.trial is not None:
+            recorder.trial.took()
+        elif self._batch:
+            explorer.took(self._active.prepared.exploration, self._explored, self._batch, 1)
+        recorder.explored_steps, recorder.exploration_share = explorer.explored, explorer.share
 
     def _adopt(self, active: Active[Lookups]) -> None:
-        """Begin with another schedule, and with its trial where it has one."""
-        self._active, self._slice = active, None
+        """Go by another schedule. Its trial goes on where it is the one that runs: the file may come back as it was."""
+        self._active = active
         trial, generation = active.prepared.trial, active.schedule.generation
+        run = self._recorder.trial
+        if run is not None and (run.trial, run.generation) == (trial, generation):
+            return
+        self._slice = None
         self._recorder.trial = TrialRun(trial, generation) if trial is not None else None
+        # Steps in flight belong to slices of a trial that is over.
+        self._flying = deque((output, step, None) for output, step, _ in self._flying)
 
     def after_schedule(self, output: Any, now: float) -> None:
         """Note the step that `output` (a SchedulerOutput) will be; `now` is when scheduling began."""
         if self._trimmer is not None:
             self._trimmer.after_schedule(output.num_scheduled_tokens)
         if not output.total_num_scheduled_tokens:
-            self._nothing_came()
             return
+        self._took()
         cached = output.scheduled_cached_reqs
         self._turns.append(len(cached.req_ids) + len(output.scheduled_new_reqs))
         step = TimedStep(

@@ -188,10 +188,7 @@ def _go_live(scheduler: Any, vllm_config: Any, recorder: Recorder, tuning: Tunin
     if tuning.watcher is not None:
         tuning.whole_drafts = probe.cutting_problem(stock_class(vllm_config), vllm_config)
         trimmer = None if tuning.whole_drafts else Trimmer(recorder.max_tokens)
-    stages = int(vllm_config.parallel_config.pipeline_parallel_size)
-    scheduler._specpilot = LiveHooks(
-        scheduler, recorder, _clock(vllm_config), tuning.watcher, trimmer, stages
-    )
+    scheduler._specpilot = LiveHooks(scheduler, recorder, _clock(vllm_config), tuning.watcher, trimmer)
 
 
 def _watcher(scheduler: Any, startup: Schedule, tokens: int, adaptive: int) -> ScheduleWatcher[Lookups]:

@@ -59,6 +59,7 @@ class StepClock:
     """
 
     def __init__(self, pipelined: bool, stages: int = 1, variable: bool = False) -> None:
+        self.stages = stages
         self._pipelined = pipelined
         self._variable = variable
         self._recent: deque[TimedStep] = deque(maxlen=stages)

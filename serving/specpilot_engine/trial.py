@@ -95,7 +95,7 @@ class TrialRun:
     running: bool = True
     _within: float = 0.0  # variance of the pairs as their own steps tell it, summed
     _scheduled: int = 0  # steps of the present slice
-    _counted: bool = False  # the last step is one of them
+    _differs: bool = False  # at the coming step the two schedules do
     # Those whose pair is not closed, oldest first.
     _slices: list[Slice] = field(default_factory=lambda: [Slice(0)])
 
@@ -123,21 +123,19 @@ class TrialRun:
         Steps at which they do not differ pass without being counted.
         """
         present = self._slices[-1]
-        self._counted = self.running and differs
-        if self._counted:
+        self._differs = differs
+        if self.running and differs:
             wanted = round(self.trial.slice * (self.trial.ratio if present.new else 1))
             least = LEAST_CLEAN if self._scheduled >= PATIENCE * wanted else wanted
             if present.steps >= least or self._scheduled >= LONGEST * wanted:
                 present = Slice(present.number + 1)
                 self._slices.append(present)
                 self._scheduled = 0
-            self._scheduled += 1
         return present
 
-    def skipped(self) -> None:
-        """Nothing was scheduled in the step that `next` was asked for."""
-        self._scheduled -= self._counted
-        self._counted = False
+    def took(self) -> None:
+        """The step that `next` was asked for takes place."""
+        self._scheduled += self.running and self._differs
 
     def landed(self, of: Slice) -> None:
         """A step's results came in, clean or not. Steps land in order, so earlier slices are complete."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,8 +44,8 @@ class Pipeline:
             kv_cache_manager=SimpleNamespace(usage=0.1),
         )
         self.recorder = Recorder(5)
-        watcher: Any = SimpleNamespace(active=Active(schedule, prepared))
-        self.hooks = LiveHooks(self.scheduler, self.recorder, StepClock(True, 2), watcher, stages=2)
+        self.watcher: Any = SimpleNamespace(active=Active(schedule, prepared))
+        self.hooks = LiveHooks(self.scheduler, self.recorder, StepClock(True, 2), self.watcher)
         self.asked = [0, 0]
         self.flying: deque[tuple[Any, int]] = deque()
         self.now, self.random = 0.0, random.Random(0)
@@ -108,3 +109,22 @@ def test_what_is_explored_is_paid_for_and_timed_by_steps_that_took_place(empty: 
     assert 0.08 * 4000 <= explored <= 0.1 * 4000
     timed = engine.recorder.exported_cells()[3, 32].steps
     assert timed >= 0.25 * explored
+
+
+@pytest.mark.parametrize("generation", [2, 3])
+def test_the_same_trial_may_be_taken_over_again_while_its_steps_are_in_flight(generation: int) -> None:
+    engine = Pipeline(Schedule(2, NEW, trial=Trial(OLD, 8, 60)))
+    engine.run(100)
+    run = engine.recorder.trial
+    assert run is not None
+    assert run.tried
+    again = replace(engine.watcher.active.schedule, generation=generation)
+    engine.watcher.active = Active(again, engine.watcher.active.prepared)
+    engine.schedule(0)
+    while engine.flying:
+        engine.land()
+    assert engine.recorder.trial is not None
+    assert (engine.recorder.trial is run) == (generation == 2)  # the same file goes on, a new one begins
+    engine.run(600)
+    assert not engine.recorder.trial.running
+    assert engine.recorder.trial.pairs.clear

@@ -22,6 +22,7 @@ def drive(run: TrialRun, rate_new: float, rate_old: float, noise: float, steps: 
     rng, new_steps = random.Random(3), 0
     for _ in range(steps):
         of = run.next(True)
+        run.took()
         new_steps += run.new_runs
         rate = rate_new if run.new_runs else rate_old
         if run.running:
@@ -92,6 +93,7 @@ def arms(run: TrialRun, steps: int, clean: int) -> str:
     text = ""
     for i in range(steps):
         of = run.next(True)
+        run.took()
         text += "n" if run.new_runs else "o"
         if i % clean == 0:
             of.add(8, 16, 0.01)
@@ -146,6 +148,7 @@ def test_slices_that_cannot_be_compared_count_as_tried():
     run = TrialRun(Trial(TRIAL.against, 6, 10), 7)
     for i in range(400):
         of = run.next(True)
+        run.took()
         if run.running:
             of.add(8 if run.new_runs else 16, 100, 0.01)  # other crowds
         run.landed(of)
@@ -158,6 +161,7 @@ def agreeing(own_noise: float, steps: int = 12) -> TrialRun:
     run = TrialRun(Trial(TRIAL.against, steps, 200), 7)
     for i in range(12 * steps):
         of = run.next(True)
+        run.took()
         of.add(8, 16, (0.9 if of.new else 1.0) * (1 + own_noise * (-1) ** i))
         run.landed(of)
     return run
@@ -199,6 +203,7 @@ def test_a_drift_does_not_look_like_a_difference(ratio):
     run = TrialRun(Trial(TRIAL.against, 6, 100, ratio), 7)
     for i in range(2500):
         of = run.next(True)
+        run.took()
         if run.running:
             of.add(8, 800, 1.0 + i / 5000)  # each step slower than the one before
         run.landed(of)
@@ -213,6 +218,7 @@ def test_results_that_come_late_belong_to_the_slice_they_were_scheduled_in():
     waiting = None
     for _ in range(7 * 24):
         of, new = run.next(True), run.new_runs
+        run.took()
         if waiting is not None:
             waiting[0].add(8, 160 if waiting[1] else 80, 1.0)
             run.landed(waiting[0])

@@ -77,6 +77,7 @@ class Replica:
         unseen = math.exp(-self.bias(*depths))
         while trial.running and left > 0:
             of = trial.next(True)
+            trial.took()
             depth = depths[0 if trial.new_runs else 1]
             seconds, tokens = drawn[depth].steps[used[depth]]
             used[depth] += 1

@@ -78,9 +78,7 @@ def decide(
     memory = replace(memory, looks=memory.looks + told)
     if memory.going is not None and told:
         lasted = memory.going.lasted + max(w.seconds for w in windows)
-        memory = replace(
-            memory, going=replace(memory.going, lasted=lasted, windows=memory.going.windows + told)
-        )
+        memory = replace(memory, going=replace(memory.going, lasted=lasted))
         return _probation(memory, facts, view)
     if memory.going is not None or memory.next is not None:
         return memory, None
@@ -153,7 +151,7 @@ def _probation(memory: ArmMemory, facts: Situation, view: View) -> tuple[ArmMemo
     assert going is not None
     mean, deviation = gain(view, memory.seen, arm, going.before)
     over = going.lasted >= a.DWELLS * facts.dwell
-    clear = going.windows >= a.CLEAR_WINDOWS and mean + a.CLEAR_Z * deviation < 0
+    clear = memory.looks >= a.CLEAR_WINDOWS and mean + a.CLEAR_Z * deviation < 0
     if not over and not clear:
         return memory, None
     numbers = f"{math.expm1(mean):+.1%} ± {_percent(deviation)} goodput against {going.before.words}"

@@ -26,15 +26,13 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class Going:
     """A change of arm under way, and then on probation. `ready_at` 0 while pods are still replaced: `ready` of
-    them serve, and did since `moved_at`; `lasted` seconds with traffic and `windows`, looks that told something, count
-    from there. A restart forgets these four."""
+    them serve, and did since `moved_at`; `lasted` seconds with traffic count from there. A restart forgets these three."""
 
     before: Arm
     at: float
     predicted: float
     ready_at: float = 0.0
     lasted: float = 0.0
-    windows: float = 0.0
     ready: int = 0
     moved_at: float = 0.0
 

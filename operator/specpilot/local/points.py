@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from specpilot.local.state import write_whole
+
 
 def renew(path: Path) -> None:
     """Give the coming run the whole budget for what an earlier one has not measured: its points stay, what was spent
-    on them does not count. A file that cannot be read is left to the profiler, which says so."""
+    on them does not count. A file that cannot be read is left to the profiler, which says so.
+    Raises LocalError where it cannot be written."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:
@@ -20,6 +23,4 @@ def renew(path: Path) -> None:
             kept += [json.dumps({**doc, "spent": 0.0})] if "point" in doc else []
         except (ValueError, TypeError):
             continue  # cut short
-    new = path.with_suffix(".new")
-    new.write_text("".join(f"{line}\n" for line in kept))
-    new.replace(path)
+    write_whole(path, "".join(f"{line}\n" for line in kept))

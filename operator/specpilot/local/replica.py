@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from specpilot.api import vocabulary as v
-from specpilot.local.errors import LocalError, advice
+from specpilot.local.errors import LocalError
 from specpilot.local.pod import Launch, LocalPod, Machine, Ports, loopback
 from specpilot.local.points import renew
 from specpilot.local.process import Process
@@ -92,10 +92,7 @@ class Replica:
         if self._may_serve is not None:
             self._may_serve.unlink(missing_ok=True)  # an earlier run's
         if self._points is not None:
-            with advice(
-                f"{self._points} cannot be written", "free some space, or name another folder with --state"
-            ):
-                renew(self._points)
+            renew(self._points)
         for launch in self.pod.launches:
             log = self._machine.state / "logs" / f"{self.pod.name}-{launch.name}.log"
             process = self._processes[launch.name] = Process(launch.name, log)

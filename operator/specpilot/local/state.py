@@ -71,7 +71,7 @@ class State:
             raise LocalError(
                 f"{self.folder} keeps the state of {known}, and {here} is another: name another folder with --state"
             )
-        _write(owner, f"{here}\n")
+        write_whole(owner, f"{here}\n")
 
     def schedule(self) -> Schedule | None:
         """The schedule of the run before; None when there is none that can be used."""
@@ -82,7 +82,7 @@ class State:
 
     def write_schedule(self, schedule: Schedule) -> None:
         """What the ConfigMap volume is on a cluster."""
-        _write(self._schedule, schedule.dump())
+        write_whole(self._schedule, schedule.dump())
 
     def memory(self) -> Memory:
         """The tuner's memory; an empty one at first."""
@@ -92,7 +92,7 @@ class State:
             return Memory()
 
     def write_memory(self, memory: Memory) -> None:
-        _write(self._memory, memory.to_json())
+        write_whole(self._memory, memory.to_json())
 
     def points(self) -> tuple[tuple[ProfilePoint, ...], int]:
         """Measured points under this key, and how many were planned; (), 0 when there are none."""
@@ -136,7 +136,7 @@ class State:
             "metadata": metadata,
             "spec": profile.spec.to_json(),
         }
-        _write(self._profile, json.dumps(doc, indent=1))
+        write_whole(self._profile, json.dumps(doc, indent=1))
 
     @property
     def profile_file(self) -> Path:
@@ -180,7 +180,7 @@ def _read(path: Path) -> str:
     return path.read_text(errors="replace")
 
 
-def _write(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     """Whole or not at all, as a ConfigMap volume changes."""
     with advice(f"{path} cannot be written", _SPACE):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -100,8 +100,10 @@ class Engine:
 
     def took(self, turn: Turn, batch: int, steps: int) -> int:
         """Account for `steps` of a turn; returns how many of them, the last ones, were clean."""
-        if self.trial is None:  # it pauses meanwhile
+        if self.trial is None:
             self._explorer.took(self.schedule.exploration, turn.explores, batch, steps)
+        else:  # exploring pauses meanwhile
+            self.trial.took()
         self.ledger.explored, self.ledger.share = self._explorer.explored, self._explorer.share
         self.earned += steps * batch * self._lengths[turn.index]
         self.could += steps * self._mean[turn.index, batch - 1] * self._best[batch - 1]
