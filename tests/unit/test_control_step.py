@@ -130,6 +130,19 @@ def test_looks_without_a_clean_step_add_up_until_there_is_one() -> None:
     assert taken.windows[POD].drafted == (16 * 200.0,) * 3
 
 
+def test_idle_time_ends_what_adds_up() -> None:
+    """Traffic that comes back is no window over the night."""
+    first = replace(counters(1), generated=0.0)
+    unclean = replace(first, at=30.0, all_steps=first.all_steps + 50, generated=100.0)
+    later = replace(counters(2), at=615.0, all_steps=first.all_steps + 150, generated=1700.0)
+    evidence = Evidence()
+    for seen in (first, unclean, *(replace(unclean, at=at) for at in (45.0, 60.0, 600.0)), later):
+        taken = step(evidence, {POD: seen}, FIGURE_3.profile(), TO, False, seen.at)
+        evidence = taken.evidence
+    assert taken.windows[POD].seconds == 15.0
+    assert taken.windows[POD].generated == 1600.0
+
+
 def test_an_operator_that_came_late_learns_of_a_load_that_engines_did_not_list() -> None:
     """Seven cells are listed at depth 7; one that comes back has no baseline, which must not last."""
     listed = {(k, b): Cell(100.0, 2.0, 100.0 * b, 150.0 * b) for k in (0, 7) for b in (1, 2, 4)}

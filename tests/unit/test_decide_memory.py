@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.tuner_world import Phase, World, play
+from tests.unit.tuner_world import Phase, Run, World, play
 
 from specpilot.decide.memory import Memory, materially_differs
 from specpilot.estimate.cost import Costs
@@ -86,6 +90,30 @@ def test_a_damaged_memory_never_raises(memory: Memory, data: st.DataObject) -> N
         st.one_of(st.none(), st.floats(), st.text(max_size=3), st.lists(st.floats(), max_size=3), st.just({}))
     )
     assert isinstance(Memory.from_json(json.dumps(document)), Memory)
+
+
+def numbers(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where numbers stand in a JSON document."""
+    inside = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in inside:
+        if isinstance(value, dict | list):
+            yield from numbers(value, (*path, key))
+        elif isinstance(value, int | float):
+            yield (*path, key)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_whatever_number_stands_in_a_memory_the_tuner_goes_on(memory: Memory, data: st.DataObject) -> None:
+    document = json.loads(memory.to_json())
+    *path, last = data.draw(st.sampled_from(list(numbers(document))))
+    part = document
+    for key in path:
+        part = part[key]
+    part[last] = data.draw(st.sampled_from([0, -1, 5e-324, 1e308, math.nan, math.inf, 1e6]))
+    spoiled = Run(memory=Memory.from_json(json.dumps(document)))
+    with np.errstate(all="raise", under="ignore"):
+        play(WORLD, [Phase(45, 16, SURVIVAL)], WORLD.profile(), resume=spoiled)
 
 
 def test_a_steady_state_is_not_worth_a_write(memory: Memory) -> None:

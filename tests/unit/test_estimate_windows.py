@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specpilot.estimate.counters import Cell, Counters
+from specpilot.estimate.counters import Cell, Counters, TrialCount
 from specpilot.estimate.discards import Discard, Discarded
 from specpilot.estimate.windows import Window, between
 
@@ -157,23 +157,45 @@ def test_latency_that_is_no_step_time_is_discarded(change: dict[str, float], exp
 
 
 @pytest.mark.parametrize(
-    ("steps", "drafted", "depth"),
+    ("steps", "drafts", "drafted", "depth"),
     [
-        (100, 12000, None),  # the next look may see a clean one
-        (500, 12000, 3),  # a prompt is in every step
-        (500, 11800, 3),  # the last tokens of requests: drafts cut short
-        (500, 22000, None),  # a trial of depths 1 and 7 in turns: 5.5 in the mean
+        (100, 4000, 12000, None),  # the next look may see a clean one
+        (500, 4000, 12000, 3),  # a prompt is in every step
+        (500, 4000, 11800, 3),  # the last tokens of requests: drafts cut short
+        (500, 4000, 22000, None),  # depths 4 and 7 at batch sizes that come in turns
+        (500, 2000, 14000, None),  # depths 0 and 7
+        (500, 20, 140, 0),  # depth 0, and 7 explored
+        (500, 3980, 11940, 3),  # depth 3, and 0 explored
+        (500, 0, 0, 0),
     ],
 )
 def test_without_a_clean_step_latency_stands_in_where_waiting_is_in_vain(
-    steps: int, drafted: int, depth: int | None
+    steps: int, drafts: int, drafted: int, depth: int | None
 ) -> None:
     before, after = replace(STOCK_BEFORE, all_steps=0), replace(STOCK_AFTER, all_steps=steps)
-    after = replace(after, drafted_tokens=drafted)
+    after = replace(after, drafts=drafts, drafted_tokens=drafted)
     if depth is None:
         assert reason(before, after) is Discard.NOTHING_CLEAN
     else:
         assert list(window(before, after).cells) == [(depth, 8)]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (TrialCount(3, running=True), TrialCount(3, running=True), False),
+        (TrialCount(3, running=True), TrialCount(3), False),
+        (TrialCount(), TrialCount(3), False),  # begun and over between the two
+        (TrialCount(3), TrialCount(3), True),
+        (None, TrialCount(), True),
+    ],
+)
+def test_latency_under_a_trial_is_of_no_depth_even_where_the_mean_is_whole(
+    before: TrialCount | None, after: TrialCount | None, told: bool
+) -> None:
+    first, last = replace(STOCK_BEFORE, all_steps=0), replace(STOCK_AFTER, all_steps=500)
+    found = between(replace(first, trial=before), replace(last, trial=after))
+    assert isinstance(found, Window) is told
 
 
 def test_prompts_do_not_spoil_what_the_engine_package_timed() -> None:

@@ -192,9 +192,9 @@ def _windows(
                 discarded[pod] = found
                 if found.reason is Discard.CLOCK_BACK:
                     continue  # not scraped anew since
-                if found.reason is Discard.NOTHING_CLEAN:
+                if found.reason is Discard.NOTHING_CLEAN and (longer := waiting(earlier, after)):
                     # Nothing to learn from yet: what was counted adds up until there is.
-                    before[pod] = waiting(earlier, after)
+                    before[pod] = longer
                     continue
                 if found.reason in (Discard.RESET, Discard.GAP):
                     earlier = None

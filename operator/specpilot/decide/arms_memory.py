@@ -152,7 +152,7 @@ def _rows(load: LoadMemory) -> list[list[float]]:
 
 
 def _load(rows: list[list[float]]) -> LoadMemory:
-    return LoadMemory({int(e): finite(s) for e, s, _ in rows}, {int(e): finite(b) for e, _, b in rows})
+    return LoadMemory({int(e): finite(s) for e, s, _ in rows}, {int(e): max(finite(b), 1.0) for e, _, b in rows})
 
 
 def _arm(text: Any) -> Arm:

@@ -16,9 +16,10 @@ from specpilot.estimate.cost import CellMemory, CostMemory
 from specpilot.estimate.dispersion import Dispersion
 from specpilot.estimate.load import LoadMemory
 from specpilot.estimate.survival import SurvivalMemory, believe
-from specpilot_engine.protocol import Exploration, ModelShape, Step, parse_shape
+from specpilot_engine.protocol import MAX_TOKENS, Exploration, ModelShape, Step, parse_shape
 
 VERSION = 1
+_MODEST = 1e15  # no evidence of years comes near; squares and sums of what is below do not overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,10 @@ def _grew(old: float, new: float) -> bool:
 
 
 def _steps(rows: Iterable[Any]) -> tuple[Step, ...]:
-    return tuple(Step(int(up_to), int(k)) for up_to, k in rows)
+    steps = tuple(Step(int(up_to), int(k)) for up_to, k in rows)
+    if not all(0 <= step.tokens <= MAX_TOKENS for step in steps):
+        raise ValueError("a depth that no drafter has")
+    return steps
 
 
 def _tried(row: Any) -> Tried | None:
@@ -237,26 +241,33 @@ def _short(values: Iterable[float]) -> list[float]:
     return [float(f"{v:.6g}") for v in values]
 
 
-def _number(value: Any, low: float = 0.0, high: float = math.inf) -> float:
+def _number(value: Any, low: float = 0.0, high: float = _MODEST) -> float:
     return min(max(finite(value, 0.0), low), high)
 
 
-def _numbers(values: Iterable[Any], low: float = 0.0, high: float = math.inf) -> tuple[float, ...]:
+def _modest(value: Any) -> float:
+    """A number that arithmetic cannot overflow with. Raises ValueError or TypeError for what is none."""
+    if not abs(number := float(value)) <= _MODEST:
+        raise ValueError(f"{value!r} is not a number that can be used")
+    return number
+
+
+def _numbers(values: Iterable[Any], low: float = 0.0, high: float = _MODEST) -> tuple[float, ...]:
     return tuple(_number(v, low, high) for v in values)
 
 
 def _cost(doc: Mapping[str, Any]) -> CostMemory:
     cells = {}
     for k, edge, *values, weighted in doc["cells"]:
-        steps, seconds, requests, context = _numbers(values)
-        if min(steps, seconds, requests) <= 0 or not math.isfinite(weighted):
-            raise ValueError("a cell has no steps")
-        cells[int(k), int(edge)] = CellMemory(steps, seconds, requests, context, float(weighted))
-    lower = [[float(v) for v in row] for row in doc["precision"]]
+        cell = CellMemory(*_numbers(values), _modest(weighted))
+        if not (0 <= k <= MAX_TOKENS and edge >= 1 and _MODEST >= cell.steps >= 1 / _MODEST):
+            raise ValueError("a cell is of no depth or batch size, or has no steps")
+        if not (1e-6 <= cell.mean <= 1e6 and 1 <= cell.batch <= 1e6 and cell.context <= _MODEST):
+            raise ValueError("a cell is of steps that cannot be")
+        cells[int(k), int(edge)] = cell
+    lower = [[_modest(v) for v in row] for row in doc["precision"]]
     if [len(row) for row in lower] != list(range(1, len(cells) + 1)):
         raise ValueError("the precision does not match the cells")
-    if not all(math.isfinite(v) for row in lower for v in row):
-        raise ValueError("a precision is not a number")
     count = range(len(lower))
     precision = tuple(tuple(lower[max(i, j)][min(i, j)] for j in count) for i in count)
     return CostMemory(cells, precision, _dispersion(doc["dispersion"], *c.COST_DISPERSION_RANGE))
@@ -275,6 +286,7 @@ def _load_json(load: LoadMemory) -> dict[str, Any]:
 def _load(doc: Mapping[str, Any]) -> LoadMemory:
     seconds, batch = {}, {}
     for edge, *values in doc["buckets"]:
-        seconds[int(edge)], batch[int(edge)] = _numbers(values)
+        seconds[int(edge)], mean = _numbers(values)
+        batch[int(edge)] = max(mean, 1.0)
     context = doc["context"]
     return LoadMemory(seconds, batch, None if context is None else _number(context))

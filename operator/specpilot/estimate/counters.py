@@ -69,6 +69,7 @@ class Counters:
     # no others (windows.remember).
     hidden: Mapping[tuple[int, int], Cell] = field(default_factory=dict)
     whole: bool = False
+    waited: float | None = None  # all_steps at the latest look that ended no window (windows.waiting)
 
 
 def increase(before: float | None, after: float | None) -> float | None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from specpilot.estimate.constants import MIXED_DEPTHS, PROMPT_HEAVY
-from specpilot.estimate.counters import Cell, Counters, increase
+from specpilot.estimate.counters import Cell, Counters, TrialCount, increase
 from specpilot.estimate.discards import Discard, Discarded
 from specpilot_engine.protocol import bucket
 
 
 def of_one_depth(before: Counters, after: Counters) -> bool:
-    """Whether drafts between two readings were all about as deep, so that their latency is that of a depth."""
-    mean = _mean_depth(before, after)
-    return abs(mean - round(mean)) <= MIXED_DEPTHS
+    """Whether all steps between two readings drafted about as deep, so that their latency is that of a depth: no trial
+    ran, and either all requests had drafts, of one depth, or hardly any had one."""
+    trials = before.trial or TrialCount(), after.trial or TrialCount()
+    if trials[0].generation != trials[1].generation or any(t.running for t in trials):
+        return False
+    share, mean = _with_drafts(before, after), _mean_depth(before, after)
+    return share <= MIXED_DEPTHS or (share >= 1 - MIXED_DEPTHS and abs(mean - round(mean)) <= MIXED_DEPTHS)
 
 
 def cells(before: Counters, after: Counters) -> dict[tuple[int, int], Cell] | Discarded:
@@ -38,7 +42,8 @@ def cells(before: Counters, after: Counters) -> dict[tuple[int, int], Cell] | Di
     batch = max(waited / seconds, 1.0)
     # Each request observes each step once: outputs are steps times the batch.
     cell = Cell(outputs / batch, waited / batch, outputs, max(generated - first, 0.0))
-    key = round(_mean_depth(before, after)), bucket(round(batch))
+    depth = round(_mean_depth(before, after)) if _with_drafts(before, after) > MIXED_DEPTHS else 0
+    key = depth, bucket(round(batch))
     return {key: cell} if cell.steps >= 1 else {}
 
 
@@ -60,6 +65,13 @@ def positions(before: Counters, after: Counters) -> tuple[tuple[float, ...], tup
     return (drafts,) * depth, tuple(drafts * low**j for j in range(1, depth + 1))
 
 
+def _with_drafts(before: Counters, after: Counters) -> float:
+    """Share of outputs whose step verified a draft; at depth 0 what was explored is left."""
+    outputs = increase(before.latency_count, after.latency_count)
+    return (increase(before.drafts, after.drafts) or 0.0) / outputs if outputs else 0.0
+
+
 def _mean_depth(before: Counters, after: Counters) -> float:
+    """Of drafts; 0 without any."""
     drafts = increase(before.drafts, after.drafts)
     return (increase(before.drafted_tokens, after.drafted_tokens) or 0.0) / drafts if drafts else 0.0

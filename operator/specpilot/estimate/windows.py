@@ -107,12 +107,16 @@ def remember(before: Counters | None, after: Counters) -> Counters:
     return replace(after, hidden=hidden, whole=whole or before.whole)
 
 
-def waiting(before: Counters, after: Counters) -> Counters:
-    """`before` for a window that is to begin there and end later than `after`, which is no end of one.
+def waiting(before: Counters, after: Counters) -> Counters | None:
+    """`before` for a window that is to begin there and end later than `after`, which is no end of one. None where
+    nothing was decoded since the look before `after`: a window over idle time would count it as time with traffic.
 
     What `after` lists and `before` knows nothing of counts from `after` on, or no later reading would find a
     baseline for it.
     """
+    if after.all_steps == before.waited:
+        return None
+    before = replace(before, waited=after.all_steps)
     known = before.cells.keys() | before.hidden.keys()
     new = {key: cell for key, cell in after.cells.items() if key not in known}
     return before if before.whole else replace(before, hidden={**before.hidden, **new})
