@@ -59,7 +59,7 @@ def test_looks_count_whole_however_far_apart(monkeypatch: pytest.MonkeyPatch, se
     world.run(4 * HOUR)
     assert world.reasons[0] == "ArmChanged"
     left = world.turns[0][0] - 1e6
-    assert left == pytest.approx(max(a.DWELLS * DWELL, a.LEAST_WINDOWS * seconds), abs=2 * seconds)
+    assert left == pytest.approx(max(a.DWELLS * DWELL, a.LEAST_LOOKS * seconds), abs=2 * seconds)
 
 
 def test_an_arm_that_measures_worse_is_undone_early_and_not_tried_again() -> None:

@@ -151,7 +151,7 @@ def _probation(memory: ArmMemory, facts: Situation, view: View) -> tuple[ArmMemo
     assert going is not None
     mean, deviation = gain(view, memory.seen, arm, going.before)
     over = going.lasted >= a.DWELLS * facts.dwell
-    clear = memory.looks >= a.CLEAR_WINDOWS and mean + a.CLEAR_Z * deviation < 0
+    clear = memory.looks >= a.CLEAR_LOOKS and mean + a.CLEAR_Z * deviation < 0
     if not over and not clear:
         return memory, None
     numbers = f"{math.expm1(mean):+.1%} ± {_percent(deviation)} goodput against {going.before.words}"
@@ -171,7 +171,7 @@ def _probation(memory: ArmMemory, facts: Situation, view: View) -> tuple[ArmMemo
 
 
 def _choose(memory: ArmMemory, facts: Situation, view: View, now: float) -> tuple[ArmMemory, Turn | None]:
-    enough = memory.looks >= a.LEAST_WINDOWS
+    enough = memory.looks >= a.LEAST_LOOKS
     waited = now - memory.since >= a.DWELLS * facts.dwell
     if not (enough and waited and facts.settled) or facts.still or facts.startup is None:
         return memory, None

@@ -10,8 +10,8 @@ REPAY = 2.0  # restarts that a gain must repay in that time: there, and perhaps 
 DWELLS = 15.0  # spec.tuning.dwell, between two changes of arm and while a new one is judged
 GATE_Z = 1.0  # deviations by which another arm must be better
 CLEAR_Z = 2.0  # deviations at which a loss is clear before the time is over
-LEAST_WINDOWS = 10  # with traffic, of the arm in force, before another is thought of
-CLEAR_WINDOWS = 5  # of a new arm, before a loss can be clear
+LEAST_LOOKS = 10  # with traffic, of the arm in force, before another is thought of
+CLEAR_LOOKS = 5  # of a new arm, before a loss can be clear
 FORGET = 0.5  # share of the gain asked for, below which an arm is recommended no longer
 
 # What an arm's goodput is beyond that of the same depth under a schedule: mean and deviation, before any

@@ -50,10 +50,12 @@ class Barred:
 
 @dataclass(frozen=True, slots=True)
 class ArmMemory:
-    """Of one spec (its hash). `since`: when `in_force` was first seen, and `looks` that told something of it since, which
-    a restart forgets; `next`: where to restart to, with the
-    log gain predicted, until it is in force; `back`: that this is a return; `told`: what is recommended;
-    `startup`: seconds that pods took to start when that was last seen."""
+    """Of one spec (its hash).
+
+    `since`: when `in_force` was first seen, and `looks` that told something of it since, which a restart forgets;
+    `next`: where to restart to, with the log gain predicted, until it is in force; `back`: that this is a return;
+    `told`: what is recommended; `startup`: seconds that pods took to start when that was last seen.
+    """
 
     spec: str = ""
     in_force: Arm = SCHEDULE
@@ -152,7 +154,9 @@ def _rows(load: LoadMemory) -> list[list[float]]:
 
 
 def _load(rows: list[list[float]]) -> LoadMemory:
-    return LoadMemory({int(e): finite(s) for e, s, _ in rows}, {int(e): max(finite(b), 1.0) for e, _, b in rows})
+    return LoadMemory(
+        {int(e): finite(s) for e, s, _ in rows}, {int(e): max(finite(b), 1.0) for e, _, b in rows}
+    )
 
 
 def _arm(text: Any) -> Arm:
