@@ -83,7 +83,10 @@ def head(it: Explanation) -> list[tuple[str, str]]:
         better = f"{gain:+.1%} ± {noise:.1%} goodput at the load" if gain > 5e-4 else "the same at the load"
         best += f": {better}"
         if it.subject.minimum_gain is not None and gain > 5e-4:
-            best += f"; a change takes {it.subject.minimum_gain:.1%} beyond that uncertainty"
+            best += (
+                f"; a change takes {it.subject.minimum_gain:.1%} beyond that uncertainty, or only likely where a trial"
+                " can prove it"
+            )
     found.append(("best known", best))
     if it.undone:
         changes = (f"depth {u.new} instead of {u.old} at {u.batch:.0f} requests" for u in it.undone)
