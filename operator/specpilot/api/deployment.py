@@ -18,14 +18,15 @@ Depth = Annotated[int, Field(ge=0, le=32)]
 
 
 class Cache(Model):
-    """Where model weights are kept between pods; neither: an emptyDir, loaded again by each pod."""
+    """Where model weights are kept between pods: mounted at /models, which is HF_HOME too. Pods write it as user and
+    group 1000. Without it: an emptyDir, loaded again by each pod."""
 
     model_config = ConfigDict(json_schema_extra=rules(*policies.CACHE))
 
     persistent_volume_claim: Name | None = None
     """A claim in the same namespace; ReadWriteMany when pods run on several nodes."""
     host_path: Annotated[str, Field(pattern="^/", max_length=4096)] | None = None
-    """A folder on each node."""
+    """A folder that exists on each node."""
 
 
 class SecretKey(Model):
@@ -78,7 +79,7 @@ class Engine(Model):
             },
         ),
     ] = []
-    """More environment, as in a container."""
+    """More environment, as in a container. SPECPILOT_SIM is what is true of a simulated engine."""
     runtime_class_name: Name | None = None
     """The RuntimeClass of the pods."""
 
@@ -93,7 +94,7 @@ class Parallelism(Model):
     pipeline: Annotated[int, Field(ge=1, le=1024)] = 1
     """Pipeline-parallel size."""
     data: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Data-parallel size; above 1 the engine keeps its start-up depth."""
+    """Data-parallel size; above 1 the engine always drafts maxTokens deep, and nothing is tuned."""
     nodes: Annotated[int, Field(ge=1, le=1024)] = 1
     """Nodes per replica. Above 1 is not supported yet."""
 
@@ -181,13 +182,16 @@ class Tuning(Model):
     adaptive verification) is worth it. Auto: as Live, and such a configuration is recommended in status."""
     objective: Objective = Objective()
     interval: Duration = "30s"
-    """How often evidence is read and a decision is made; 1s to 5m."""
+    """How often evidence is read and a decision is made; 1s to 5m, on a cluster no oftener than the operator's tick
+    (5 s)."""
     minimum_gain: Annotated[float, Field(ge=0, le=10)] = 0.03
     """The predicted gain in goodput, as a share, that a change needs."""
     dwell: Duration = "2m"
-    """How long a schedule is kept at least; a detected shift of load or traffic waives it."""
+    """How long a schedule is kept at least; waived after a shift of acceptance or step times, and where the depth
+    in force is wrong beyond doubt."""
     exploration_price: Annotated[float, Field(ge=0, le=0.2)] = 0.005
-    """The share of goodput that exploring other depths may cost."""
+    """The share of goodput that exploring other depths may cost. At 0 drafts are verified whole, too, and no caps
+    are tried under adaptive verification."""
 
 
 class Grid(Model):
@@ -222,14 +226,17 @@ class Profiling(Model):
     policy: Literal["OnChange", "Never"] = "OnChange"
     """OnChange measures whatever has no CostProfile yet; Never learns from traffic alone."""
     where: Literal["Auto", "Job", "Pod"] = "Auto"
-    """In a Job on devices of its own, in each pod before it turns Ready, or a Job when devices are free."""
+    """Job: on devices of its own. Pod: in each pod before it turns Ready. Auto: a Job where the pods ask for devices
+    and enough are free (or blockServing waits for them), else Pod."""
     profile_ref: ProfileRef | None = None
     """Use this CostProfile instead of measuring; refused when it is of another engine."""
     grid: Grid = Grid()
     deadline: Duration = "30m"
-    """When measuring stops with what it has; a Job's counts from its begin, loading the model included."""
+    """When measuring stops with what it has; a Job's counts from its begin, loading the model included. Pods that
+    serve without waiting (blockServing false) measure for 30s at most."""
     block_serving: bool = False
-    """Whether pods wait for the profile; otherwise they serve with a safe depth meanwhile."""
+    """Whether pods wait for the profile, where none serve yet. Otherwise a Job measures beside pods that serve at a
+    safe depth, and a pod that measures itself joins after half a minute at most."""
 
 
 class Metrics(Model):
@@ -238,15 +245,18 @@ class Metrics(Model):
     model_config = ConfigDict(json_schema_extra=rules(*policies.METRICS))
 
     source: Literal["Auto", "Prometheus", "Scrape"] = "Auto"
-    """Prometheus, the pods themselves (Scrape), or Prometheus with the pods as fallback (Auto)."""
+    """Prometheus, the pods themselves (Scrape), or Prometheus with the pods as fallback (Auto; without any endpoint
+    the pods alone)."""
     prometheus: Name | None = None
-    """An endpoint that the operator's own configuration lists."""
+    """An endpoint that the operator's own configuration lists; its first, where absent."""
     labels: Annotated[dict[str, str], Field(max_length=32)] = {}
     """Labels that pick this deployment's series in Prometheus, beside namespace and pod."""
 
 
 class SpeculativeDeploymentSpec(Model):
-    """One vLLM service whose speculation the operator keeps at what pays."""
+    """One vLLM service whose speculation the operator keeps at what pays. A change of model, engine, parallelism,
+    podTemplate or speculation may replace pods; one of replicas, tuning, profiling or metrics replaces none by
+    itself."""
 
     model_config = ConfigDict(json_schema_extra=rules(*policies.SPEC))
 
@@ -256,7 +266,12 @@ class SpeculativeDeploymentSpec(Model):
     """Pods that serve; an autoscaler may own it through the scale subresource."""
     parallelism: Parallelism = Parallelism()
     pod_template: PodTemplate | None = None
-    """Merged over the operator's pod template by list-map keys; the engine's container is vllm."""
+    """Merged over the operator's pod template by list-map keys. The engine's container is vllm: devices are asked
+    for there, the operator adds none. What is the operator's own is left out, and Degraded names it: in containers the
+    ports 8000, 9101 and 9102 and the port names http, specpilot and profiler; mounts in vllm at /models, /tmp,
+    /dev/shm, /home/specpilot, /run/specpilot, /etc/specpilot, /etc/specpilot-profiled and /specpilot/engine; the
+    operator's volumes (specpilot-…), labels and annotations; and all but resources of the containers
+    specpilot-profiler, specpilot-engine and specpilot-import."""
     speculation: Speculation = Speculation()
     tuning: Tuning = Tuning()
     profiling: Profiling = Profiling()

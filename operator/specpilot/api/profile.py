@@ -29,7 +29,7 @@ class Fingerprint(Model):
     image_digest: str = Field("", max_length=512)
     """The engine's image as the node pulled it."""
     gpu: str = Field("", max_length=253)
-    """The device, as the engine names it."""
+    """The device, as its node's labels name it; empty where they do not, and then not compared."""
     tensor: int = 1
     """Tensor-parallel size."""
     pipeline: int = 1
@@ -70,7 +70,7 @@ class CostProfileSpec(Model):
     total: int = Field(0, ge=0)
     """How many points the measurement plans."""
     measured_on: str = Field("", max_length=512)
-    """The pod that was measured, and how."""
+    """The pod, or with `specpilot up` the machine, that was measured."""
     points: Annotated[
         list[Point],
         Field(

@@ -13,7 +13,11 @@ INTRODUCTION = """# API reference
 
 Group `{group}`, version `{version}`. Fields are optional unless marked *required*.
 Durations are written like `30s`, `2m` or `40ms`. An object that breaks one of the rules listed is refused
-by the API server with that sentence.
+by the API server with that sentence. What the API server cannot see ends in the condition Degraded
+([status.md](status.md)): a vLLM whose version the image's tag does not tell, or that is too old for it or for `adaptive`;
+a variable that the operator sets itself, in `podTemplate` too (`HF_TOKEN` beside `model.tokenSecret`, `PYTHONPATH` from a
+source); other parts of `podTemplate` that are the operator's. Warnings there, while all is served: `--max-num-seqs`
+above 4096, and fewer devices than `parallelism` needs.
 """
 
 

@@ -53,7 +53,7 @@ class DesiredSpeculation(Model):
 
 
 class EffectiveSpeculation(Model):
-    """The schedule that ready pods say they run; older ones are left out and counted in `pods`."""
+    """The newest schedule that ready pods say they run; how many run the desired one is in `pods`."""
 
     generation: int = 0
     """The newest generation that a ready pod runs."""
@@ -113,7 +113,8 @@ class ArmStatus(Model):
     schedule of depths that is tuned live."""
 
     in_force: str
-    """schedule, static-K (depth K without a schedule), adaptive-K (vLLM's adaptive verification) or none."""
+    """schedule, static-K (depth K without a schedule), adaptive-K or adaptive-K@C (vLLM's adaptive verification,
+    timed at C tokens of context) or none."""
     better: str | None = None
     """One that is predicted to be better, which a restart would lead to."""
     reason: str = ""

@@ -18,7 +18,7 @@ ANNOTATION_NUDGE = "specpilot.io/schedule"  # on pods: a change makes the kubele
 ANNOTATION_REVISION = "specpilot.io/render-revision"  # which rendering code made this child
 ANNOTATION_SPEC_HASH = "specpilot.io/spec-hash"  # of the user's spec it was rendered from
 ANNOTATION_ARM = "specpilot.io/arm"  # the engine configuration it was rendered with, where not the spec's own
-ANNOTATION_UPGRADE = "specpilot.io/upgrade-render"  # users set it to "now" to opt in to a newer rendering
+ANNOTATION_UPGRADE = "specpilot.io/upgrade-render"  # a value not used before opts in to a newer rendering
 
 ENGINE_CONTAINER = "vllm"
 PROFILER_CONTAINER = "specpilot-profiler"
