@@ -78,7 +78,7 @@ bench: setup  ## overhead of the engine package, latency of a retune, time of a 
 	$(BIN)/python -m benchmarks.retune_latency
 	$(BIN)/python -m benchmarks.decision
 
-images: venv  ## build the images into the cache
+images: venv  ## build the images, and bring what they and a cluster need, into the cache
 	$(SETUP) cluster
 
 cluster-up: venv  ## a one-node Kubernetes: kind where Docker runs, else localkube

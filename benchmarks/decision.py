@@ -1,13 +1,13 @@
 """How long one decision takes: 256 batch sizes, 8 depths, a profile, an hour of memory, an engine with CUDA graphs.
 
-Run: python -m benchmarks.decision [repeats]. Prints the median, 95th percentile and worst time of one
+Run: python -m benchmarks.decision [REPEATS]. Prints the median, 95th percentile and worst time of one
 tick (learning from a window, and deciding) in CPU time of the process, held on one core.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -89,4 +89,8 @@ def main(repeats: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 400)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("repeats", metavar="REPEATS", type=int, nargs="?", default=400, help="400 by default")
+    main(parser.parse_args().repeats)

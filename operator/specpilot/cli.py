@@ -149,7 +149,7 @@ def demo(
         console.print(line, soft_wrap=not console.is_terminal)  # a terminal breaks between words
 
 
-@app.command(epilog=examples("specpilot crd | kubectl apply -f -"))
+@app.command(epilog=examples("specpilot crd | kubectl apply --server-side -f -"))
 def crd() -> None:
     """Print the CustomResourceDefinitions."""
     from specpilot.api.crd import crds, dump

@@ -26,7 +26,7 @@ from specpilot.plan.names import schedule_config_map
 
 log = structlog.get_logger(__name__)
 OURS = f"{LABEL_MANAGED_BY}={MANAGER}"
-INSTALL_CRDS = "install the CRDs with `specpilot crd | kubectl apply -f -`"
+INSTALL_CRDS = "install the CRDs with `specpilot crd | kubectl apply --server-side -f -`"
 RETRY = 3.0  # seconds between attempts of the first list
 
 
