@@ -10,6 +10,8 @@ import pytest
 
 from specpilot.api.vocabulary import Condition, Reason
 from specpilot.config import Config, PrometheusEndpoint
+from specpilot.control.telemetry import Telemetry
+from specpilot_engine.protocol import names as protocol_names
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,3 +54,14 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+)", page.read_text())
     missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
     assert missing == []
+
+
+def test_every_metric_is_explained_and_no_other() -> None:
+    """Of the operator as its registry has them, of engines as the protocol names them."""
+    own = {
+        f"{metric.name}_total" if metric.type == "counter" else metric.name
+        for metric in Telemetry().registry.collect()
+    }
+    engines = {text for name, text in vars(protocol_names).items() if name.startswith("M_")}
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    assert set(re.findall(r"^\| `(specpilot_\w+)` \|", page, re.MULTILINE)) == own | engines
