@@ -65,3 +65,15 @@ def test_every_metric_is_explained_and_no_other() -> None:
     engines = {text for name, text in vars(protocol_names).items() if name.startswith("M_")}
     page = (ROOT / "docs" / "metrics.md").read_text()
     assert set(re.findall(r"^\| `(specpilot_\w+)` \|", page, re.MULTILINE)) == own | engines
+
+
+def test_the_index_of_decisions_has_each_with_its_title() -> None:
+    folder = ROOT / "docs" / "decisions"
+    told = re.findall(
+        r"^\| (\d{3}) \| \[(.+)\]\((\S+\.md)\) \|$", (folder / "README.md").read_text(), re.MULTILINE
+    )
+    have = [
+        (page.name[:3], page.read_text().splitlines()[0].removeprefix("# "), page.name)
+        for page in sorted(folder.glob("[0-9]*.md"))
+    ]
+    assert sorted(told) == have
