@@ -84,8 +84,8 @@ def head(it: Explanation) -> list[tuple[str, str]]:
         best += f": {better}"
         if it.subject.minimum_gain is not None and gain > 5e-4:
             best += (
-                f"; a change takes {it.subject.minimum_gain:.1%} beyond that uncertainty, or only likely where a trial"
-                " can prove it"
+                f"; a change takes {it.subject.minimum_gain:.1%}: beyond that uncertainty, or likely where a trial can"
+                " prove it"
             )
     found.append(("best known", best))
     if it.undone:
