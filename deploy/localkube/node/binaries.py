@@ -26,7 +26,7 @@ def provide() -> Path:
     """A folder with the programs and the pause image, made if need be.
 
     SPECPILOT_LOCALKUBE names a folder with a prebuilt copy (packed with xz or not). Without it a
-    prebuilt copy beside the checkout is used, then what an earlier run has built, then a new build.
+    prebuilt copy in the checkout is used, then what an earlier run has built, then a new build.
     """
     named = os.environ.get("SPECPILOT_LOCALKUBE")
     if named:
