@@ -7,8 +7,6 @@ from specpilot.api.versions import ADAPTIVE_SINCE, engine_version
 from specpilot.plan import flags, user_env
 from specpilot.plan.limits import limits
 
-# Tokens of context at which vLLM times verification when it starts; vLLM's own default is 8192.
-CONTEXT_VARIABLE = "VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN"
 MODEL_RUNNER_V2 = "VLLM_USE_V2_MODEL_RUNNER"
 
 

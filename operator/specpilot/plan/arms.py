@@ -8,6 +8,7 @@ from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.decide.arm import NONE, SCHEDULE, Arm, Kind
 from specpilot.plan import adaptive, user_env
 from specpilot.plan.arguments import base_arm
+from specpilot.plan.env import CONTEXT_VARIABLE
 from specpilot.plan.limits import limits
 
 _LEAST_CONTEXT, _MOST_CONTEXT = 1024, 2**20
@@ -40,7 +41,7 @@ def arms(spec: SpeculativeDeploymentSpec, context: float | None = None) -> tuple
 def _context(spec: SpeculativeDeploymentSpec, context: float | None) -> int:
     """The traffic's, as a power of two so that it holds for a while; 0 (vLLM's default) where it is unknown
     or the user sets it."""
-    if not context or adaptive.CONTEXT_VARIABLE in user_env.variables(spec):
+    if not context or CONTEXT_VARIABLE in user_env.variables(spec):
         return 0
     most = limits(spec).max_model_len or _MOST_CONTEXT
     return min(max(1 << round(math.log2(max(context, 1.0))), _LEAST_CONTEXT), most)

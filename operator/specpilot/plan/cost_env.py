@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from specpilot.api.deployment import SpeculativeDeploymentSpec
-from specpilot.api.vocabulary import ENGINE_CONTAINER
-from specpilot.plan.protect import split
+from specpilot.plan import user_env
 
 # Where models come from and lie, logging and tracing, proxies and certificates, locale, what Python prints.
 _FREE = re.compile(
@@ -46,11 +45,9 @@ def cost_variables(spec: SpeculativeDeploymentSpec) -> list[str]:
 
     A value that comes from elsewhere in the cluster is named by its reference, and never read.
     """
-    containers = (split(spec)[0].get("spec") or {}).get("containers") or ()
-    theirs: Mapping[str, Any] = next((c for c in containers if c.get("name") == ENGINE_CONTAINER), {})
-    entries = {str(e.get("name", "")): e for e in (*spec.engine.env, *(theirs.get("env") or ()))}
-    words = [_word(name, entry) for name, entry in entries.items() if not is_free(name)]
-    return [*words, *(f"envFrom({_reference(source)})" for source in theirs.get("envFrom") or ())]
+    words = [_word(name, entry) for name, entry in user_env.variables(spec).items() if not is_free(name)]
+    sources = user_env.engine_container(spec).get("envFrom") or ()
+    return [*words, *(f"envFrom({_reference(source)})" for source in sources)]
 
 
 def is_free(name: str) -> bool:

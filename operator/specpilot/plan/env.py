@@ -8,11 +8,12 @@ from typing import Any
 from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.decide.arm import Arm
 from specpilot.plan import names
-from specpilot.plan.adaptive import CONTEXT_VARIABLE
 from specpilot_engine.protocol import ENV_OVERRIDE_FILE, ENV_PORT, ENV_SCHEDULE_FILE, PORT
 
 PYTHONPATH = "PYTHONPATH"
 TOKEN = "HF_TOKEN"
+# Tokens of context at which vLLM times adaptive verification when it starts; vLLM's own default is 8192.
+CONTEXT_VARIABLE = "VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN"
 
 # The pod runs as a user that the image does not know: getpass needs USER, and every cache must lie on
 # a volume of ours. The user may move each of them.

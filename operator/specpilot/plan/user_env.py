@@ -7,16 +7,20 @@ from typing import Any
 
 from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.api.vocabulary import ENGINE_CONTAINER
+from specpilot.plan.protect import split
+
+
+def engine_container(spec: SpeculativeDeploymentSpec) -> Mapping[str, Any]:
+    """The engine's container in spec.podTemplate, without what is refused there: the engine never gets that."""
+    containers = (split(spec)[0].get("spec") or {}).get("containers") or ()
+    return next((c for c in containers if c.get("name") == ENGINE_CONTAINER), {})
 
 
 def variables(spec: SpeculativeDeploymentSpec) -> dict[str, Mapping[str, Any]]:
     """Entries by name, of spec.engine.env and of the engine's container in spec.podTemplate, which wins. What comes by
     envFrom is not known."""
-    containers = ((spec.pod_template or {}).get("spec") or {}).get("containers") or ()
-    engine: Mapping[str, Any] = next((c for c in containers if c["name"] == ENGINE_CONTAINER), {})
-    theirs = engine.get("env")
-    entries = [*spec.engine.env, *(theirs if isinstance(theirs, list) else ())]
-    return {str(entry.get("name", "")): entry for entry in entries if isinstance(entry, dict)}
+    entries = (*spec.engine.env, *(engine_container(spec).get("env") or ()))
+    return {str(entry.get("name", "")): entry for entry in entries}
 
 
 def value(spec: SpeculativeDeploymentSpec, name: str) -> str | None:
