@@ -44,7 +44,7 @@ def inputs(operator: OperatorFacts = OLD, where: ProfileIn = ProfileIn.NOWHERE, 
 @pytest.fixture
 def upgraded(monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator that renders pods in another way than the one before it did."""
-    monkeypatch.setitem(revision.REVISIONS, "r2", Rendering(user=2000, drain_seconds=600))
+    monkeypatch.setitem(revision.REVISIONS, "next", Rendering(user=2000, drain_seconds=600))
 
 
 def test_the_first_rendering_is_the_newest_with_this_operators_image() -> None:
@@ -73,7 +73,7 @@ def test_a_changed_spec_or_an_opt_in_renders_anew(changed: SpeculativeDeployment
     before = {o["kind"]: o for o in render(sd(), replace(inputs(), revision="r1"))}["Deployment"]
     after = plan(changed, inputs(NEW), before)["Deployment"]
     pod = after["spec"]["template"]["spec"]
-    assert after["metadata"]["annotations"][v.ANNOTATION_REVISION] == "r2"
+    assert after["metadata"]["annotations"][v.ANNOTATION_REVISION] == "next"
     assert pod["initContainers"][0]["image"] == "specpilot:2"
     assert pod["securityContext"]["runAsUser"] == 2000
 
@@ -86,7 +86,7 @@ def test_an_opt_in_counts_once() -> None:
     again = plan(sd({v.ANNOTATION_UPGRADE: "now"}), inputs(NEW), before["Deployment"])["Deployment"]
     assert again["metadata"]["annotations"][v.ANNOTATION_REVISION] == "r1"
     later = plan(sd({v.ANNOTATION_UPGRADE: "2027-01"}), inputs(NEW), before["Deployment"])["Deployment"]
-    assert later["metadata"]["annotations"][v.ANNOTATION_REVISION] == "r2"
+    assert later["metadata"]["annotations"][v.ANNOTATION_REVISION] == "next"
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,71 @@ def test_what_pods_do_not_come_from_keeps_their_template(changed: SpeculativeDep
     after = plan(changed, inputs(NEW), before)["Deployment"]
     assert after["spec"]["template"] == before["spec"]["template"]
     assert after["spec"]["replicas"] == changed.spec.replicas
+
+
+def variables(**container: Any) -> Body:
+    return {"spec": {"containers": [{"name": v.ENGINE_CONTAINER, **container}]}}
+
+
+def made(of: SpeculativeDeployment, recorded: str, where: ProfileIn = ProfileIn.NOWHERE) -> Body:
+    """The Deployment that an operator of revision `recorded` has made."""
+    return {o["kind"]: o for o in render(of, replace(inputs(where=where), revision=recorded))}["Deployment"]
+
+
+def line(deployment: Body) -> str:
+    pod: Body = deployment["spec"]["template"]["spec"]
+    engine = next(c for c in pod["containers"] if c["name"] == v.ENGINE_CONTAINER)
+    return f"{' '.join(engine['args'])} grace {pod['terminationGracePeriodSeconds']}"
+
+
+CAPTURES, DRAINS = "--cudagraph-capture-sizes 1 2 4", "--shutdown-timeout 120"
+ON_CPU = variables(env=[{"name": "VLLM_CPU_KVCACHE_SPACE", "value": "1"}])
+
+
+@pytest.mark.parametrize(
+    ("args", "template", "was", "becomes"),
+    [
+        (["-O0"], None, CAPTURES, ""),
+        (["--optimization-level=0"], None, CAPTURES, ""),
+        (["--enforce-e"], None, CAPTURES, ""),
+        (["--max-num-s", "64"], None, "[257,1024,1]", "[64,64,"),
+        (["--max-num-b", "300"], None, " 496 512 ", " 300 "),
+        (["--shutdown-t", "50"], None, f"{DRAINS} ", "grace 80"),
+        ([], ON_CPU, "[257,1024,1]", "[128,128,"),
+    ],
+)
+def test_what_an_operator_has_learnt_to_read_plans_no_running_pod_anew(
+    args: list[str], template: Body | None, was: str, becomes: str
+) -> None:
+    spec = {"engine": {"image": "vllm:v0.33.0", "args": args}, "podTemplate": template}
+    of, opted = sd(**spec), sd({v.ANNOTATION_UPGRADE: "now"}, **spec)
+    for recorded in ("r1", "r2"):
+        before = made(of, recorded)
+        assert was in line(before)
+        assert plan(of, inputs(NEW), before)["Deployment"] == before
+        anew = line(plan(opted, inputs(NEW), before)["Deployment"])
+        assert was not in anew
+        assert becomes in anew
+
+
+def test_an_argument_that_was_always_read_counts_for_pods_of_every_revision() -> None:
+    args = ["--max-num-seqs", "64", "-cc.cudagraph_mode=NONE", "--shutdown-timeout=50"]
+    of = sd(engine={"image": "vllm:v0.33.0", "args": args})
+    lines = {line(made(of, r)) for r in revision.REVISIONS}
+    [only] = lines
+    assert CAPTURES not in only
+    assert "[64,64," in only
+    assert only.endswith("grace 80")
+
+
+def test_a_profiler_gets_no_more_variables_while_its_pod_runs() -> None:
+    sources = [{"secretRef": {"name": "key"}}]
+    of = sd(podTemplate=variables(envFrom=sources))
+    before = made(of, "r2", ProfileIn.POD)
+    assert "envFrom" not in before["spec"]["template"]["spec"]["containers"][1]
+    assert plan(of, inputs(NEW), before)["Deployment"] == before
+    anew = plan(of, inputs(where=ProfileIn.POD), None)["Deployment"]
+    assert anew["spec"]["template"]["spec"]["containers"][1]["envFrom"] == sources
 
 
 def test_a_revision_of_a_newer_operator_renders_as_the_newest_known() -> None:

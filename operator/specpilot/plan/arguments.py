@@ -33,10 +33,19 @@ _NGRAM_LOOKUP_MAX, _NGRAM_LOOKUP_MIN = 4, 2  # vLLM's own fall-back of 5 and 5 f
 
 
 def arguments(
-    spec: SpeculativeDeploymentSpec, drain_seconds: int, arm: Arm | None = None, capped: bool = False
+    spec: SpeculativeDeploymentSpec,
+    drain_seconds: int,
+    arm: Arm | None = None,
+    capped: bool = False,
+    read: SpeculativeDeploymentSpec | None = None,
 ) -> list[str]:
     """Arguments after COMMAND, in a fixed order. `drain_seconds`: how long SIGTERM waits for requests; `arm`:
-    the spec's own where None; `capped`: depths under adaptive verification can be capped live."""
+    the spec's own where None; `capped`: depths under adaptive verification can be capped live; `read`: what ours
+    follow from, the spec itself where None."""
+    return [*_ours(read or spec, drain_seconds, arm, capped), *spec.engine.args]
+
+
+def _ours(spec: SpeculativeDeploymentSpec, drain_seconds: int, arm: Arm | None, capped: bool) -> list[str]:
     arm = arm or base_arm(spec)
     model, parallel = spec.model, spec.parallelism
     line = ["--model", model.name, "--host", "0.0.0.0", "--port", str(PORT_HTTP)]
@@ -61,7 +70,7 @@ def arguments(
         sizes = capture_sizes(spec, arm)
         if sizes:
             line += ["--cudagraph-capture-sizes", *(str(size) for size in sizes)]
-    return [*line, *spec.engine.args]
+    return line
 
 
 def speculates(spec: SpeculativeDeploymentSpec) -> bool:

@@ -11,7 +11,7 @@ from specpilot.plan.arguments import base_arm
 from specpilot.plan.inputs import Inputs, ProfileIn
 from specpilot.plan.labels import selector
 from specpilot.plan.pods import serving_template
-from specpilot.plan.revision import newest, rendering, spec_hash
+from specpilot.plan.revision import newest, read, rendering, spec_hash
 
 _PROGRESS_MARGIN_SECONDS = 600  # image pull, and a replaced pod that drains first
 
@@ -20,7 +20,7 @@ def deployment(sd: SpeculativeDeployment, inputs: Inputs) -> dict[str, Any]:
     """The Deployment without what all children share (see render)."""
     revision = inputs.revision or newest()
     look = rendering(revision)
-    profiling, own = inputs.profiling, base_arm(sd.spec)
+    profiling, own = inputs.profiling, base_arm(read(sd.spec, look))
     arm = inputs.arm or own
     request = profiling.request if profiling.where is ProfileIn.POD else profiling.kept
     annotations = {

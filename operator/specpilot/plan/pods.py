@@ -15,7 +15,7 @@ from specpilot.plan.inputs import OperatorFacts
 from specpilot.plan.labels import SERVING, labels
 from specpilot.plan.merge import merge
 from specpilot.plan.protect import OUR_CONTAINERS, split
-from specpilot.plan.revision import Rendering
+from specpilot.plan.revision import Rendering, read
 from specpilot_engine.protocol import (
     ENV_ENGINE_URL,
     ENV_PROFILE,
@@ -45,7 +45,7 @@ def serving_template(
     containers = [engine_container(sd, look, arm)]
     if request is not None:
         containers.append(profiler_container(sd, request))
-    drain = flags.integer(flags.parse(sd.spec.engine.args), DRAIN) or look.drain_seconds
+    drain = flags.integer(flags.parse(read(sd.spec, look).engine.args), DRAIN) or look.drain_seconds
     template = {
         "metadata": {"labels": labels(sd, SERVING)},
         "spec": {
@@ -60,10 +60,10 @@ def serving_template(
         absent = OUR_CONTAINERS - {c["name"] for c in template["spec"].get(field, ())}
         if theirs := (overlay.get("spec") or {}).get(field):
             overlay["spec"][field] = [c for c in theirs if c.get("name") not in absent]
-    return _with_api_key(merge(template, overlay))
+    return _with_api_key(merge(template, overlay), look)
 
 
-def _with_api_key(template: dict[str, Any]) -> dict[str, Any]:
+def _with_api_key(template: dict[str, Any], look: Rendering) -> dict[str, Any]:
     """The profiler asks the engine like any client, wherever the user has set the key: from a source of variables
     nobody knows whether the key is among them."""
     containers = {c.get("name"): c for c in template["spec"]["containers"]}
@@ -71,7 +71,7 @@ def _with_api_key(template: dict[str, Any]) -> dict[str, Any]:
     if profiler is not None:
         engine = copy.deepcopy(containers[v.ENGINE_CONTAINER])
         profiler["env"] = profiler["env"] + [e for e in engine.get("env", []) if e.get("name") == _API_KEY]
-        if sources := engine.get("envFrom"):
+        if look.profiler_env_from and (sources := engine.get("envFrom")):
             profiler["envFrom"] = sources
     return template
 
@@ -87,7 +87,7 @@ def engine_container(sd: SpeculativeDeployment, look: Rendering, arm: Arm | None
         "image": sd.spec.engine.image,
         "imagePullPolicy": "IfNotPresent",
         "command": list(COMMAND),
-        "args": arguments(sd.spec, look.drain_seconds, arm, look.adaptive_caps),
+        "args": arguments(sd.spec, look.drain_seconds, arm, look.adaptive_caps, read(sd.spec, look)),
         "env": engine_environment(sd.spec, speculates(sd.spec), arm),
         "ports": ports,
         "volumeMounts": _mounts(speculates(sd.spec)),

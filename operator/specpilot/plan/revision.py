@@ -13,12 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specpilot.api import vocabulary as v
+from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.decide import arm as arms
 from specpilot.decide.arm import Arm
 from specpilot.plan.arguments import base_arm
 from specpilot.plan.hashing import digest
 from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn
+from specpilot.plan.reading import as_at_first
 from specpilot_engine.protocol import ENV_PROFILE, ProfileRequest, parse_profile_request
 
 
@@ -32,9 +34,15 @@ class Rendering:
     deregister_seconds: int = 10  # endpoints must be gone before the socket closes
     drain_seconds: int = 120  # requests in flight may still finish
     adaptive_caps: bool = False  # engines that verify adaptively can have their depths capped live
+    reads_as_vllm: bool = False  # arguments by prefix, -O0, variables of the podTemplate
+    profiler_env_from: bool = False  # the profiler has the engine's sources of variables too
 
 
-REVISIONS: dict[str, Rendering] = {"r1": Rendering(), "r2": Rendering(adaptive_caps=True)}
+REVISIONS: dict[str, Rendering] = {
+    "r1": Rendering(),
+    "r2": Rendering(adaptive_caps=True),
+    "r3": Rendering(adaptive_caps=True, reads_as_vllm=True, profiler_env_from=True),
+}
 
 
 def newest() -> str:
@@ -45,6 +53,11 @@ def rendering(revision: str) -> Rendering:
     """A revision that this operator does not know (it is older than the one that rendered) and "" render
     as the newest it knows."""
     return REVISIONS.get(revision) or REVISIONS[newest()]
+
+
+def read(spec: SpeculativeDeploymentSpec, look: Rendering) -> SpeculativeDeploymentSpec:
+    """The spec that pods of a revision are planned by: what their operator did not understand of it counts for nothing."""
+    return spec if look.reads_as_vllm else as_at_first(spec)
 
 
 def spec_hash(sd: SpeculativeDeployment) -> str:
@@ -78,7 +91,8 @@ def recorded_arm(existing: Mapping[str, Any] | None, sd: SpeculativeDeployment) 
     recorded = _annotations(existing)
     if recorded.get(v.ANNOTATION_SPEC_HASH) != spec_hash(sd):
         return base_arm(sd.spec)
-    return arms.parse(recorded.get(v.ANNOTATION_ARM, "")) or base_arm(sd.spec)
+    own = base_arm(read(sd.spec, rendering(revision_for(existing, sd))))
+    return arms.parse(recorded.get(v.ANNOTATION_ARM, "")) or own
 
 
 def measures(job: Mapping[str, Any], sd: SpeculativeDeployment, key: str) -> bool:
