@@ -8,7 +8,8 @@ import pytest
 
 from specpilot.api import vocabulary as v
 from specpilot.api.objects import SpeculativeDeployment
-from specpilot.plan import revision
+from specpilot.plan import flags, revision
+from specpilot.plan.fingerprint import cost_arguments
 from specpilot.plan.hashing import desired_hash
 from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn, Profiling
 from specpilot.plan.profiling import profile_request
@@ -159,6 +160,19 @@ def test_an_argument_that_was_always_read_counts_for_pods_of_every_revision() ->
     assert CAPTURES not in only
     assert "[64,64," in only
     assert only.endswith("grace 80")
+
+
+def test_what_is_read_anew_takes_no_profile_from_pods_that_are_kept() -> None:
+    for args in (["-O0"], ["-O3"], ["--max-num-s", "64"]):
+        of = sd(engine={"image": "vllm:v0.33.0", "args": args})
+        kept = made(of, "r2")
+        words = cost_arguments(of.spec)
+        ours = flags.parse(kept["spec"]["template"]["spec"]["containers"][0]["args"])
+        for name in ("--speculative-config", "--cudagraph-capture-sizes"):
+            found = flags.last(ours, name)
+            assert found is not None
+            assert " ".join([name, *found.values]) in words
+        assert " ".join(args) in words
 
 
 def test_a_profiler_gets_no_more_variables_while_its_pod_runs() -> None:

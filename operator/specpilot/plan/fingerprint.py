@@ -10,6 +10,7 @@ from specpilot.plan import flags
 from specpilot.plan.arguments import arguments
 from specpilot.plan.cost_env import cost_variables
 from specpilot.plan.hashing import digest
+from specpilot.plan.reading import as_at_first
 
 # Flags that leave a step's cost alone: names, front end, logging, and what the fingerprint says elsewhere.
 _FREE_FLAGS = """
@@ -52,9 +53,12 @@ def fingerprint(spec: SpeculativeDeploymentSpec, digest_of_image: str = "", gpu:
 
 
 def cost_arguments(spec: SpeculativeDeploymentSpec) -> str:
-    """The arguments and variables that change a step's cost, canonical: sorted, one spelling each."""
+    """The arguments and variables that change a step's cost, canonical: sorted, one spelling each.
+
+    Ours are those of the first revision, as a name for the spec: an operator that plans it in another way must not
+    take from pods that it leaves alone the profile that was measured on them."""
     parts = []
-    for flag in flags.parse(arguments(spec, drain_seconds=0)):
+    for flag in flags.parse(arguments(spec, drain_seconds=0, read=as_at_first(spec))):
         if flag.name in _FREE:
             continue
         name = f"{flag.name}.{flag.key}" if flag.key else flag.name

@@ -19,7 +19,7 @@ _SHORT = {
     "-ep": "--enable-expert-parallel",
     "-dcp": "--decode-context-parallel-size",
 }
-_LEVEL = re.compile(r"\A-O(\w+)\Z")  # its value needs no space
+_LEVEL = re.compile(r"-O(\w+)")  # the one value that needs no space
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def parse(args: Sequence[str]) -> tuple[Flag, ...]:
     found: list[tuple[str, str, list[str]]] = []
     for item in args:
         if _is_flag(item):
-            head, eq, value = _LEVEL.sub(r"-O=\1", item).partition("=")
+            head, eq, value = item.partition("=")
             name, _, key = head.partition(".")
             found.append((_SHORT.get(name, name.replace("_", "-")), key, [value] if eq else []))
         elif found:
@@ -55,6 +55,16 @@ def parse(args: Sequence[str]) -> tuple[Flag, ...]:
 def last(flags: Iterable[Flag], name: str) -> Flag | None:
     """As argparse: the last one wins."""
     return next((f for f in reversed(tuple(flags)) if f.means(name) and not f.key), None)
+
+
+def level(flags: Iterable[Flag]) -> str:
+    """The optimization level; "" where none is given."""
+    for flag in reversed(tuple(flags)):
+        if short := _LEVEL.fullmatch(flag.name):
+            return short[1]
+        if flag.means("--optimization-level"):
+            return flag.value
+    return ""
 
 
 def integer(flags: Iterable[Flag], name: str) -> int | None:

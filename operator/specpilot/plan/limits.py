@@ -64,9 +64,8 @@ def _eager(given: tuple[flags.Flag, ...]) -> bool:
     if flags.enabled(given, "--enforce-eager"):
         return True
     mode = flags.mapping(given, "--compilation-config").get("cudagraph_mode")
-    level = flags.last(given, "--optimization-level")
     if mode is None:
-        return level is not None and level.value == "0"
+        return flags.level(given) == "0"
     return str(mode).upper() == "NONE"
 
 
