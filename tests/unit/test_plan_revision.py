@@ -8,13 +8,14 @@ import pytest
 
 from specpilot.api import vocabulary as v
 from specpilot.api.objects import SpeculativeDeployment
+from specpilot.decide.arm import Kind
 from specpilot.plan import flags, revision
 from specpilot.plan.fingerprint import cost_arguments
 from specpilot.plan.hashing import desired_hash
 from specpilot.plan.inputs import Inputs, OperatorFacts, ProfileIn, Profiling
 from specpilot.plan.profiling import profile_request
 from specpilot.plan.render import render
-from specpilot.plan.revision import Rendering, carry_over, revision_for, spec_hash
+from specpilot.plan.revision import Rendering, carry_over, recorded_arm, revision_for, spec_hash
 from specpilot_engine.protocol import Schedule, Step, profiled_document
 
 SCHEDULE = Schedule(1, (Step(8, 1),))
@@ -173,6 +174,16 @@ def test_what_is_read_anew_takes_no_profile_from_pods_that_are_kept() -> None:
             assert found is not None
             assert " ".join([name, *found.values]) in words
         assert " ".join(args) in words
+
+
+def test_pods_keep_the_arm_that_their_spec_was_read_to_ask_for() -> None:
+    drafter = {"method": "DSpark", "draftModel": {"name": "d"}, "verification": {"adaptive": "Always"}}
+    of = sd(speculation=drafter, podTemplate=ON_CPU)
+    before = made(of, "r2")
+    assert recorded_arm(before, of).kind is Kind.ADAPTIVE
+    assert plan(of, inputs(NEW), before)["Deployment"] == before
+    of.metadata.annotations[v.ANNOTATION_UPGRADE] = "now"
+    assert recorded_arm(before, of).kind is Kind.SCHEDULE
 
 
 def test_a_profiler_gets_no_more_variables_while_its_pod_runs() -> None:
