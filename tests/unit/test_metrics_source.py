@@ -7,6 +7,8 @@ import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,10 @@ from aiohttp import web
 from tests.setup.answering import answering
 
 from specpilot.api.vocabulary import Reason
+from specpilot.estimate.counters import Counters
+from specpilot.estimate.discards import Discard
+from specpilot.estimate.windows import between
+from specpilot.metrics import scrape
 from specpilot.metrics.http import MetricsError, Problem
 from specpilot.metrics.prometheus import Endpoint
 from specpilot.metrics.scrape import Target
@@ -141,6 +147,62 @@ async def test_counters_never_go_back_in_time_when_the_source_changes(servers: S
     restarted = await one(metrics, replace(servers.target, life="another"))
     assert restarted.counters is not None
     assert restarted.counters.generated == 60, "another life counts anew"
+    await metrics.aclose()
+
+
+class Clock:
+    """Time of which a test decides how far it goes on, and by how much the clock is set besides."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.set = time.monotonic(), time.time() - time.monotonic()
+        clock: Any = SimpleNamespace(time=lambda: self.now + self.set, monotonic=lambda: self.now)
+        monkeypatch.setattr(scrape, "time", clock)
+
+
+async def test_scrapes_follow_a_clock_that_is_set_forward_and_no_window_spans_that(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, metrics, read = Clock(monkeypatch), Metrics(), list[Counters]()
+    for later, forward in ((0, 0), (30, 0), (30, 600), (30, 0)):
+        clock.now, clock.set, servers.tokens = clock.now + later, clock.set + forward, servers.tokens + 10
+        counters = (await one(metrics, servers.target)).counters
+        assert counters is not None
+        assert abs(counters.at - clock.now - clock.set) < 0.01
+        read.append(counters)
+    found = [between(a, b) for a, b in pairwise(read)]
+    assert [getattr(f, "reason", None) for f in found] == [Discard.IDLE, Discard.OTHER_LIFE, Discard.IDLE]
+    await metrics.aclose()
+
+
+async def test_a_clock_that_is_set_back_leaves_scrapes_in_their_order(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, metrics, read = Clock(monkeypatch), Metrics(), list[Counters]()
+    for back in (0, 600):
+        clock.now, clock.set = clock.now + 30, clock.set - back
+        counters = (await one(metrics, servers.target)).counters
+        assert counters is not None
+        read.append(counters)
+    assert read[1].at - read[0].at == pytest.approx(30)
+    assert read[1].life == read[0].life
+    await metrics.aclose()
+
+
+async def test_after_the_clock_was_set_forward_a_scrape_that_stands_in_for_prometheus_is_the_newer(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    clock.set -= 600
+    metrics = Metrics([servers.endpoint])
+    servers.in_prometheus(60)
+    assert (await one(metrics, servers.target)).reason is Reason.PROMETHEUS
+    clock.set += 600
+    servers.prometheus_status = 500
+    for _ in range(2):
+        fallback = await one(metrics, servers.target)
+    assert fallback.reason is Reason.FALLBACK_SCRAPING
+    assert fallback.counters is not None
+    assert fallback.counters.generated == servers.tokens
     await metrics.aclose()
 
 

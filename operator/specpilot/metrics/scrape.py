@@ -29,6 +29,7 @@ PodKey = tuple[str, str]  # namespace, name
 TIMEOUT = 5.0  # seconds; an engine in a long prefill still answers from another thread
 CONCURRENT = 64  # pods asked at once
 LARGEST = 16 << 20  # bytes of an answer; vLLM's metrics are a fiftieth of that
+STEP = 1.0  # seconds by which the clock went on by itself; less makes no window much longer
 _ADVICE = "check that the pod runs and that no NetworkPolicy keeps the operator from its port"
 
 
@@ -95,6 +96,7 @@ class Pods:
         self._slots = asyncio.Semaphore(CONCURRENT)
         # What is read is dated by a clock that never goes back: windows are differences.
         self._epoch = time.time() - time.monotonic()
+        self._steps = 0  # of the clock
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -110,7 +112,7 @@ class Pods:
             answers = await asyncio.gather(
                 *(self._get(target, port, METRICS_PATH) for port in ports), return_exceptions=True
             )
-        at = self._epoch + time.monotonic()
+        at, life = self._dated(target)
         samples, errors = [], []
         for answer, port in zip(answers, ports, strict=True):
             if isinstance(answer, MetricsError):
@@ -122,7 +124,7 @@ class Pods:
                     samples += parse_text(answer.content.decode("utf-8", "replace"))
                 except ValueError as e:
                     errors.append(_malformed(target, port, METRICS_PATH, str(e)))
-        counters = to_counters(target.life, at, samples)
+        counters = to_counters(life, at, samples)
         if counters is None:
             raise errors[0] if errors else _malformed(target, ports[0], METRICS_PATH, "none of our series")
         return counters
@@ -169,6 +171,19 @@ class Pods:
         except MetricsError:
             return False
         return True
+
+    def _dated(self, target: Target) -> tuple[float, str]:
+        """When a reading is of, and of which life.
+
+        Where the clock goes on by itself (it is set, or the machine was suspended) it is followed, as what is read is
+        compared with other clocks. A window that spans this may be longer than it was: so that there is none, what
+        is read from then on is of another life.
+        """
+        epoch = time.time() - time.monotonic()
+        self._steps += epoch - self._epoch > STEP
+        self._epoch = max(self._epoch, epoch)
+        life = f"{target.life}/{self._steps}" if self._steps else target.life
+        return self._epoch + time.monotonic(), life
 
     async def _get(self, target: Target, port: int, path: str) -> Answer:
         who = f"pod {target.namespace}/{target.pod} port {port}"
