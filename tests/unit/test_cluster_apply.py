@@ -102,6 +102,6 @@ async def test_the_tuners_memory_is_never_written_into_a_config_map_of_somebody_
     with pytest.raises(Foreign) as caught:
         await keep(cluster, Store(), owner("new"), live, decided, 60.0)
     assert cluster.applied == []
-    told = unwritten(caught.value)
+    told = unwritten(caught.value, 1)
     assert told is not None
     assert told.message.endswith("delete it, or give this object another name)")

@@ -18,7 +18,7 @@ from specpilot.cluster.errors import (
     Unavailable,
     from_status,
 )
-from specpilot.control.faults import trouble_of, unstored, unwritten, was_applied
+from specpilot.control.faults import PASSING, trouble_of, unstored, unwritten, was_applied
 from specpilot.plan.flags import parse
 
 
@@ -53,7 +53,7 @@ def test_an_endless_exception_is_cut() -> None:
 
 def test_a_write_that_is_refused_for_good_is_told_and_one_that_may_pass_is_not() -> None:
     refused = unwritten(
-        from_status(403, '{"message": "exceeded quota: q"}', "apply of ConfigMap flash-tuner")
+        from_status(403, '{"message": "exceeded quota: q"}', "apply of ConfigMap flash-tuner"), 1
     )
     assert refused is not None
     assert refused.reason is Reason.APPLY_FAILED
@@ -62,7 +62,17 @@ def test_a_write_that_is_refused_for_good_is_told_and_one_that_may_pass_is_not()
         from_status(403, '{"message": "exceeded quota: q"}', "apply of ConfigMap flash-tuner")
     )
     for passing in (from_status(status, None, "apply") for status in (404, 409, 429, 500)):
-        assert (unwritten(passing), unstored(passing)) == (None, "")
+        assert (unwritten(passing, PASSING), unstored(passing)) == (None, "")
+
+
+def test_a_write_that_fails_again_and_again_is_told_without_advice_that_would_not_help() -> None:
+    failed = from_status(500, '{"message": "failed calling webhook w"}', "apply of ConfigMap flash-tuner")
+    told = unwritten(failed, PASSING + 1)
+    assert told is not None
+    assert told.reason is Reason.APPLY_FAILED
+    assert told.message.endswith(
+        "cannot be written (apply of ConfigMap flash-tuner: failed calling webhook w): it is tried again"
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from specpilot.cluster.errors import from_status
 from specpilot.cluster.events import Events
 from specpilot.cluster.nodes import Nodes
 from specpilot.control.acknowledge import Acknowledged
+from specpilot.control.faults import PASSING
 from specpilot.control.queue import Retry
-from specpilot.control.reconcile import PASSING, REFUSED_SECONDS, Reconciler
+from specpilot.control.reconcile import REFUSED_SECONDS, Reconciler
 from specpilot.control.store import Store
 from specpilot.control.telemetry import Telemetry
 from specpilot.plan.inputs import OperatorFacts

@@ -16,11 +16,12 @@ from specpilot.api.vocabulary import Reason
 from specpilot.cluster.errors import ClusterError
 from specpilot.config import Config
 from specpilot.control.due import Due
+from specpilot.control.faults import PASSING
 from specpilot.control.live import Live
 from specpilot.control.retune import Decided, Retuner
 from specpilot.control.step import Evidence, watch
 from specpilot.control.step import settings as settings_of
-from specpilot.control.store import Store
+from specpilot.control.store import Key, Store
 from specpilot.control.telemetry import Telemetry
 from specpilot.decide.arm import SCHEDULE, Arm, Kind
 from specpilot.decide.arms import Turn
@@ -159,6 +160,37 @@ async def test_a_change_of_arm_counts_and_is_told_once_it_is_kept_and_not_at_all
         assert (live.arms, told, retuner.said) == (ArmMemory(), None, [])
     else:
         assert (live.arms, told, retuner.said) == (GOES, "ArmChanged", ["ArmChanged"])
+
+
+class Failing(Turning):
+    """The same, with all that a whole tick does besides."""
+
+    def __init__(self, live: Live, fails: str) -> None:
+        super().__init__(live, fails)
+        self.changes = list[Key]()
+        self._changed = self.changes.extend
+        reconciler: Any = SimpleNamespace(acknowledgements=SimpleNamespace(follow=lambda _: None))
+        self._reconciler = reconciler
+
+
+@pytest.mark.parametrize("fails", ["schedule", "memory"])
+async def test_what_cannot_be_written_tick_after_tick_is_told_until_it_can(fails: str) -> None:
+    live = Live("u", evidence=Evidence())
+    retuner = Failing(live, fails)
+    due = Due(("ns", "one"), {"metadata": {}}, sd(), live, SCHEDULED, [])
+    for attempt in range(1, PASSING + 3):
+        await retuner._one(due, Reading({}, {}))
+        assert (live.fault is not None) == (attempt > PASSING)
+    assert live.fault is not None
+    assert live.fault.reason is Reason.APPLY_FAILED
+    assert f"the {fails} is refused" in live.fault.message
+    assert retuner.changes == [due.key], "what was told already is no news"
+    retuner.fails = ""
+    await retuner._one(due, Reading({}, {}))
+    assert live.fault is None
+    retuner.fails, live.arms = fails, ArmMemory()
+    await retuner._one(due, Reading({}, {}))
+    assert live.fault is None, "counted anew"
 
 
 async def _until(holds: Any) -> None:

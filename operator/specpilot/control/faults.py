@@ -20,6 +20,8 @@ _LONGEST = 300  # characters of an exception's own words
 # What Progressing says of a spec that has been applied; every other reason is why one was not.
 _APPLIED = (Reason.ROLLED_OUT, Reason.ROLLING_OUT, Reason.WAITING_FOR_PROFILE, Reason.DEADLINE_EXCEEDED)
 _LASTING = (Forbidden, Invalid)
+# Failures in a row that may pass unsaid; one more is told, as of a webhook that is broken for good.
+PASSING = 5
 _ALLOW = "raise the quota, or give the operator the rights that its chart has"
 
 
@@ -34,9 +36,10 @@ def trouble_of(error: Exception) -> Trouble:
     )
 
 
-def unwritten(error: ClusterError) -> Finding | None:
-    """The word on Tuned when a schedule or the tuner's memory is refused; None for what may pass by itself."""
-    if not isinstance(error, _LASTING):
+def unwritten(error: ClusterError, in_a_row: int) -> Finding | None:
+    """The word on Tuned when a schedule or the tuner's memory is refused, or failed so many times in a row; None for
+    what may pass by itself."""
+    if not isinstance(error, _LASTING) and in_a_row <= PASSING:
         return None
     return Finding(
         Reason.APPLY_FAILED,
@@ -52,7 +55,11 @@ def unstored(error: ClusterError) -> str:
 
 
 def _advised(error: ClusterError) -> str:
-    return f"({error.message})" if isinstance(error, Foreign) else f"({error.message}): {_ALLOW}"
+    if isinstance(error, Foreign):
+        return f"({error.message})"
+    if isinstance(error, _LASTING):
+        return f"({error.message}): {_ALLOW}"
+    return f"({error.message}): it is tried again"
 
 
 def was_applied(before: Sequence[api.Condition], generation: int) -> bool:

@@ -81,7 +81,8 @@ class Live:
     unwritten_until: float = 0.0  # monotonic
     due_at: float = 0.0  # monotonic
     tuning: Finding | None = None
-    fault: Finding | None = None  # a bug that its last step met, or a write that was refused
+    fault: Finding | None = None  # a bug that its last step met, or a write that was refused or fails
+    unwritten: int = 0  # steps in a row whose writes failed
     metrics: Finding | None = None
     speculation: Speculation = field(default_factory=Speculation)
     undrafted: int = 0  # ticks in a row with traffic at a depth above 0 and no draft

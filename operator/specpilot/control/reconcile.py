@@ -47,9 +47,6 @@ from specpilot_engine.protocol import Schedule
 log = structlog.get_logger(__name__)
 
 REFUSED_SECONDS = 120.0  # before a plan that was refused is tried again without a change: quotas grow
-PASSING = (
-    5  # failures in a row that may pass unsaid; one more is told, as of a webhook that is broken for good
-)
 
 
 class Reconciler:
@@ -212,7 +209,7 @@ class Reconciler:
             return trouble
         except Unavailable as e:
             live.refused, live.unapplied = None, live.unapplied + 1
-            if live.unapplied <= PASSING:
+            if live.unapplied <= faults.PASSING:
                 raise
             self._telemetry.errors.labels("apply").inc()
             return Trouble(Reason.APPLY_FAILED, e.message)

@@ -117,10 +117,11 @@ class Retuner:
         shown = (live.tuning, live.metrics, live.speculation)
         try:
             news = await self._step(due, reading)
-            fault = None
+            fault, live.unwritten = None, 0
         except ClusterError as e:
             # What was learnt is kept, the schedule holds, and the next tick decides anew.
-            fault = unwritten(e) or live.fault
+            live.unwritten += 1
+            fault = unwritten(e, live.unwritten) or live.fault
             self._telemetry.errors.labels("retune").inc()
             log.warning("not written", namespace=due.key[0], name=due.key[1], error=e.message)
         except Exception as e:
