@@ -14,6 +14,7 @@ from specpilot.api.deployment import SpeculativeDeploymentSpec
 from specpilot.api.validate import Problem, Severity, errors, problems, validate
 from specpilot.api.versions import OLDEST, engine_version, tag
 from specpilot.api.vocabulary import Reason
+from specpilot.control.read import parse
 
 TABLES = yaml.safe_load(Path(__file__).with_name("api_objects.yaml").read_text())
 VALID: dict[str, Any] = {
@@ -140,3 +141,17 @@ def test_block_verification_is_a_warning_because_only_some_engines_have_it() -> 
     [problem] = validate(wanted)
     assert problem.severity == Severity.WARNING
     assert errors(wanted) == []
+
+
+@pytest.mark.parametrize(("interval", "period"), [("10m", 300.0), ("5m", 300.0), ("30s", 30.0)])
+def test_an_interval_that_was_stored_before_it_had_an_upper_bound_is_served_as_the_longest_with_a_warning(
+    interval: str, period: float
+) -> None:
+    body = changed({"spec.tuning.interval": interval})
+    body["metadata"] |= {"generation": 1, "namespace": "ns"}
+    parsed = parse(body)
+    assert parsed.sd is not None
+    assert parsed.problem is None
+    assert parsed.sd.spec.tuning.period == period
+    assert ("must be at most 5m" in parsed.warnings) == (interval == "10m")
+    assert [p.severity for p in problems(body)] == [Severity.ERROR] * (interval == "10m"), "of a new object"

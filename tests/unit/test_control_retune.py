@@ -15,9 +15,9 @@ from tests.unit.test_control_capping import ON_TRIAL, POD, SCHEDULED, counters
 from specpilot.api.vocabulary import Reason
 from specpilot.cluster.errors import ClusterError
 from specpilot.config import Config
-from specpilot.control.due import Due
+from specpilot.control.due import Due, due_of
 from specpilot.control.faults import PASSING
-from specpilot.control.live import Live
+from specpilot.control.live import Live, Parsed
 from specpilot.control.retune import Decided, Retuner
 from specpilot.control.step import Evidence, watch
 from specpilot.control.step import settings as settings_of
@@ -69,6 +69,18 @@ async def test_a_deployment_whose_writes_hang_keeps_no_other_waiting() -> None:
     fleet.answered.set()
     await tick
     assert fleet.done[-1] == 0
+
+
+def test_ticks_come_at_the_longest_interval_where_a_longer_one_is_stored() -> None:
+    live, store = Live("u"), Store()
+    live.parsed = Parsed("1", sd(interval="10m"))
+    meta = {"namespace": "ns", "name": "one-schedule", "resourceVersion": "1"}
+    store.put({"kind": "ConfigMap", "metadata": meta, "data": {"schedule.json": SCHEDULED.dump()}})
+    assert [due_of(store, ("ns", "one"), {}, live, now) is not None for now in (0, 299, 300)] == [
+        True,
+        False,
+        True,
+    ]
 
 
 class Refused(Retuner):

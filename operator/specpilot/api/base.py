@@ -30,7 +30,8 @@ class Policy(Generic[T]):
 
     `field` is the full path a person sees; `at`, where given, the same field relative to the schema that
     carries the rule, so that the API server points there. `cel` states what must hold, `violated` the
-    opposite; `message` names the field and the fix.
+    opposite; `message` names the field and the fix. `younger`: than objects that may be stored, which are served
+    all the same.
     """
 
     field: str
@@ -39,6 +40,7 @@ class Policy(Generic[T]):
     violated: Callable[[T], bool]
     at: str = ""
     reason: Reason = Reason.INVALID_SPEC
+    younger: bool = False
 
     def rule(self) -> dict[str, str]:
         """The x-kubernetes-validations entry."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from specpilot.api import growth, policies
-from specpilot.api.base import Duration, Model, rules
+from specpilot.api.base import Duration, Model, rules, seconds
 from specpilot.api.policies import NEEDS_DRAFT_MODEL as NEEDS_DRAFT_MODEL
 from specpilot.api.shapes import EnvVar, PodTemplate
 
@@ -172,8 +172,6 @@ class Objective(Model):
 class Tuning(Model):
     """How the depth is retuned."""
 
-    model_config = ConfigDict(json_schema_extra=rules(*policies.TUNING))
-
     mode: Literal["Observe", "Recommend", "Apply"] = "Apply"
     """Observe decides nothing, Recommend only shows its decision, Apply makes the change. Only Apply explores."""
     actuator: Literal["Auto", "Live", "Restart"] = "Auto"
@@ -181,7 +179,7 @@ class Tuning(Model):
     time, where another configuration of the engine (one depth without a schedule, no speculation, vLLM's
     adaptive verification) is worth it. Auto: as Live, and such a configuration is recommended in status."""
     objective: Objective = Objective()
-    interval: Duration = "30s"
+    interval: Annotated[Duration, Field(json_schema_extra=rules(*policies.INTERVAL))] = "30s"
     """How often evidence is read and a decision is made; 1s to 5m, on a cluster no oftener than the operator's tick
     (5 s)."""
     minimum_gain: Annotated[float, Field(ge=0, le=10)] = 0.03
@@ -192,6 +190,11 @@ class Tuning(Model):
     exploration_price: Annotated[float, Field(ge=0, le=0.2)] = 0.005
     """The share of goodput that exploring other depths may cost. At 0 drafts are verified whole, too, and no caps
     are tried under adaptive verification."""
+
+    @property
+    def period(self) -> float:
+        """The interval in seconds: one that was stored before there was an upper bound is not taken at its word."""
+        return min(seconds(self.interval), policies.LONGEST_INTERVAL)
 
 
 class Grid(Model):

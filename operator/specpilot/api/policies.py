@@ -32,11 +32,11 @@ if TYPE_CHECKING:
         Profiling,
         Speculation,
         SpeculativeDeploymentSpec,
-        Tuning,
         Verification,
     )
 
 NAME_LIMIT = 52  # leaves room for the longest suffix of a child within 63 characters
+LONGEST_INTERVAL = 300.0  # seconds
 NEEDS_DRAFT_MODEL = ("Eagle", "Eagle3", "DraftModel")
 TAKES_DRAFT_MODEL = (*NEEDS_DRAFT_MODEL, "DSpark", "DFlash", "MTP")
 OWNED_LABELS = (LABEL_NAME, LABEL_INSTANCE, LABEL_COMPONENT, LABEL_PART_OF, LABEL_MANAGED_BY, LABEL_VERSION)
@@ -228,14 +228,21 @@ OBJECTIVE: tuple[Policy[Objective], ...] = (
     ),
 )
 
-TUNING: tuple[Policy[Tuning], ...] = (
+# On the field itself: an object that was stored before a rule may still change whatever else it has.
+INTERVAL: tuple[Policy[str], ...] = (
     Policy(
         "spec.tuning.interval",
-        "spec.tuning.interval must be from 1s to 5m: raise it, since shorter windows hold too few steps, or lower it, since"
-        " traffic changes in longer ones",
-        "duration(self.interval) >= duration('1s') && duration(self.interval) <= duration('5m')",
-        lambda t: not 1 <= seconds(t.interval) <= 300,
-        at=".interval",
+        "spec.tuning.interval must be at least 1s: raise it, since shorter windows hold too few steps",
+        "duration(self) >= duration('1s')",
+        lambda interval: seconds(interval) < 1,
+    ),
+    Policy(
+        "spec.tuning.interval",
+        "spec.tuning.interval must be at most 5m, as which a longer one counts: lower it, since traffic changes in"
+        " longer windows",
+        f"duration(self) <= duration('{LONGEST_INTERVAL:.0f}s')",
+        lambda interval: seconds(interval) > LONGEST_INTERVAL,
+        younger=True,
     ),
 )
 

@@ -1,7 +1,8 @@
 """Whether an object can be served: what admission checks, and what needs the engine's version besides.
 
 `problems` takes a whole object as a file holds it and says everything the API server would refuse;
-`validate` takes a spec that already has the right shape. Nothing here needs a cluster.
+`validate` takes a spec that already has the right shape, perhaps stored before there was a rule. Nothing here
+needs a cluster.
 """
 
 from __future__ import annotations
@@ -121,7 +122,8 @@ VERSIONED: tuple[tuple[Policy[Versioned], Severity], ...] = (
 
 def validate(spec: SpeculativeDeploymentSpec) -> list[Problem]:
     """Everything wrong with a spec of the right shape, errors before warnings."""
-    found = [*_spoken(spec), *_versioned(spec)]
+    spoken = (_problem(p, Severity.WARNING if p.younger else Severity.ERROR) for p in _broken(spec))
+    found = [*spoken, *_versioned(spec)]
     return sorted(found, key=lambda problem: problem.severity != Severity.ERROR)
 
 
@@ -149,15 +151,16 @@ def problems(body: Mapping[str, Any]) -> list[Problem]:
         return [
             Problem("", f"the object cannot be written as JSON ({e}): quote dates and other special values")
         ]
-    return [
+    refused = [
         *_check(policies.NAME, parsed.metadata.name),
         *_check(NAMESPACE, parsed.metadata.namespace),
-        *validate(parsed.spec),
+        *_broken(parsed.spec),
     ]
+    return [*(_problem(policy) for policy in refused), *_versioned(parsed.spec)]
 
 
-def _spoken(spec: SpeculativeDeploymentSpec) -> Iterator[Problem]:
-    """The rules that the CRD carries, in the order of its fields."""
+def _broken(spec: SpeculativeDeploymentSpec) -> Iterator[Policy[Any]]:
+    """The rules that the CRD carries and `spec` breaks, in the order of its fields."""
     if spec.model.cache is not None:
         yield from _check(policies.CACHE, spec.model.cache)
     yield from _check(policies.ARGS, spec.engine.args)
@@ -169,7 +172,7 @@ def _spoken(spec: SpeculativeDeploymentSpec) -> Iterator[Problem]:
     yield from _check(policies.CANDIDATES, spec.speculation.candidates or [])
     yield from _check(policies.SPECULATION, spec.speculation)
     yield from _check(policies.OBJECTIVE, spec.tuning.objective)
-    yield from _check(policies.TUNING, spec.tuning)
+    yield from _check(policies.INTERVAL, spec.tuning.interval)
     yield from _check(policies.PROFILING, spec.profiling)
     yield from _check(policies.METRICS, spec.metrics)
     yield from _check(policies.SPEC, spec)
@@ -179,13 +182,15 @@ def _versioned(spec: SpeculativeDeploymentSpec) -> Iterator[Problem]:
     seen = Versioned(spec, engine_version(spec.engine.image, spec.engine.vllm_version))
     for policy, severity in VERSIONED:
         if policy.violated(seen):
-            yield Problem(policy.field, policy.message, policy.reason, severity)
+            yield _problem(policy, severity)
 
 
-def _check(table: Iterable[Policy[T]], value: T) -> Iterator[Problem]:
-    for policy in table:
-        if policy.violated(value):
-            yield Problem(policy.field, policy.message, policy.reason)
+def _check(table: Iterable[Policy[T]], value: T) -> Iterator[Policy[T]]:
+    return (policy for policy in table if policy.violated(value))
+
+
+def _problem(policy: Policy[Any], severity: Severity = Severity.ERROR) -> Problem:
+    return Problem(policy.field, policy.message, policy.reason, severity)
 
 
 @cache

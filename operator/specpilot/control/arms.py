@@ -95,7 +95,7 @@ def due(sd: SpeculativeDeployment, live: Live, arm: Arm, now: float) -> bool:
         return True
     if now < live.arms_due:
         return False
-    live.arms_due = now + LOOK * seconds(tuning.interval)
+    live.arms_due = now + LOOK * tuning.period
     return True
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specpilot.api.base import seconds
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.control import read
 from specpilot.control.acknowledge import target_of
@@ -33,7 +32,7 @@ def due_of(store: Store, key: Key, body: Body, live: Live, now: float) -> Due | 
     schedule = read.schedule_in(store.schedule_map(key))
     if now < live.due_at or sd is None or schedule is None:
         return None
-    live.due_at = now + seconds(sd.spec.tuning.interval)
+    live.due_at = now + sd.spec.tuning.period
     return Due(key, body, sd, live, schedule, _targets(store, key, sd))
 
 

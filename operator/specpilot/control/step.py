@@ -57,7 +57,7 @@ def settings(spec: SpeculativeDeploymentSpec, in_force: Schedule) -> Settings:
         in_force=in_force,
         minimum_gain=tuning.minimum_gain,
         dwell=seconds(tuning.dwell),
-        interval=seconds(tuning.interval),
+        interval=tuning.period,
         # Exploring costs goodput, which only a schedule that may change can earn back.
         exploration_price=tuning.exploration_price if tuning.mode == "Apply" else 0.0,
         max_inter_token_latency=seconds(ceiling) if ceiling else None,

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from specpilot.api.base import seconds
 from specpilot.api.objects import SpeculativeDeployment
 from specpilot.api.validate import validate
 from specpilot.api.vocabulary import Reason
@@ -118,7 +117,7 @@ class Local:
         """Serve and tune until cancelled, then end every process. Raises LocalError when it cannot serve."""
         if speculates(self.sd.spec):
             self.state.write_schedule(self.schedule)
-        interval = seconds(self.sd.spec.tuning.interval)
+        interval = self.sd.spec.tuning.period
         pause, due = min(READ_SECONDS, interval), time.monotonic() + interval
         try:
             for replica in self.replicas:
