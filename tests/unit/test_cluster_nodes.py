@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from specpilot.cluster.nodes import REMEMBERED, Nodes, requested
+from specpilot.cluster import nodes as nodes_module
+from specpilot.cluster.errors import ClusterError, Forbidden, Unavailable
+from specpilot.cluster.nodes import REMEMBERED, UNNAMED, Nodes, requested
 
 Body = dict[str, Any]
 
@@ -15,28 +18,53 @@ Body = dict[str, Any]
 class Cluster:
     """One node, which is not there at first and is labelled last."""
 
-    def __init__(self) -> None:
-        self.answers: list[Body | None] = [None, {"metadata": {}}, {"metadata": {"labels": LABELS}}]
+    def __init__(self, *first: Body | ClusterError | None) -> None:
+        self.answers = [*first, {"metadata": {"labels": LABELS}}]
         self.asked = 0
 
     async def get(self, *_: Any) -> Body | None:
         self.asked += 1
-        return self.answers[min(self.asked, len(self.answers)) - 1]
+        answer = self.answers[min(self.asked, len(self.answers)) - 1]
+        if isinstance(answer, ClusterError):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Of nodes; it stands until a test moves it."""
+    found = SimpleNamespace(now=1000.0)
+    stands: Any = SimpleNamespace(monotonic=lambda: found.now)
+    monkeypatch.setattr(nodes_module, "time", stands)
+    return found
 
 
 LABELS = {"nvidia.com/gpu.product": "H200"}
 
 
-async def test_a_device_is_asked_for_until_its_node_says_it_and_then_no_more() -> None:
-    cluster: Any = Cluster()
+@pytest.mark.parametrize("unsaid", [None, {"metadata": {}}, Forbidden("no rights")], ids=str)
+async def test_a_node_that_does_not_say_its_device_is_asked_once_a_minute_until_it_does(
+    unsaid: Any, clock: SimpleNamespace
+) -> None:
+    cluster: Any = Cluster(unsaid)
     nodes = Nodes(cluster)
-    assert [await nodes.device("n", True) for _ in range(5)] == ["", "", "H200", "H200", "H200"]
-    assert cluster.asked == 3
+    assert [await nodes.device("n", True) for _ in range(5)] == [""] * 5
+    assert cluster.asked == 1
+    for _ in range(3):
+        clock.now += UNNAMED
+        assert await nodes.device("n", True) == "H200"
+    assert cluster.asked == 2
+
+
+async def test_a_node_that_could_not_be_asked_is_asked_at_once_again() -> None:
+    cluster: Any = Cluster(Unavailable("not now"))
+    nodes = Nodes(cluster)
+    assert [await nodes.device("n", True) for _ in range(2)] == ["", "H200"]
 
 
 async def test_nodes_that_come_and_go_are_not_remembered_for_ever() -> None:
     cluster: Any = Cluster()
-    cluster.asked, nodes = 3, Nodes(cluster)
+    nodes = Nodes(cluster)
     for number in range(REMEMBERED + 1):
         await nodes.device(f"n{number}", True)
     asked = cluster.asked

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,7 +14,7 @@ import structlog
 from kubernetes.utils.quantity import parse_quantity
 
 from specpilot.cluster.client import Cluster
-from specpilot.cluster.errors import ClusterError
+from specpilot.cluster.errors import ClusterError, Forbidden
 from specpilot.cluster.kinds import NODE, POD
 
 log = structlog.get_logger(__name__)
@@ -21,6 +23,7 @@ Amounts = dict[str, Decimal]  # by resource
 
 PLENTY = 1_000_000  # pods
 REMEMBERED = 4096  # nodes; the first that were asked for are forgotten first
+UNNAMED = 60.0  # seconds before a node that says no device is asked again: new ones are labelled later
 _PODS = "pods"  # of which a node takes so many, whatever they ask for
 _DIGITS = 30  # more than Kubernetes knows numbers of
 # Written by the vendors' feature discovery.
@@ -32,24 +35,26 @@ class Nodes:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._names: OrderedDict[tuple[str, bool], str] = OrderedDict()
+        # With the time (monotonic) until which each is taken for granted.
+        self._names: OrderedDict[tuple[str, bool], tuple[str, float]] = OrderedDict()
 
     async def device(self, node: str, accelerated: bool) -> str:
         """What a pod on `node` computes with: the GPU's product name, or the kind and number of CPUs.
 
         "" where the node does not say, or where the operator may not look.
         """
-        if (known := self._names.get((node, accelerated))) is not None:
-            return known
+        name, until = self._names.get((node, accelerated), ("", 0.0))
+        if time.monotonic() < until:
+            return name
         try:
-            body = await self._cluster.get(NODE, None, node)
+            name = _name(await self._cluster.get(NODE, None, node) or {}, accelerated)
         except ClusterError as e:
             log.info("device unknown", node=node, error=e.message)
-            return ""
-        if name := _name(body or {}, accelerated):  # a node that has just come is labelled later
-            self._names[node, accelerated] = name
-            if len(self._names) > REMEMBERED:
-                self._names.popitem(last=False)
+            if not isinstance(e, Forbidden):
+                return ""
+        self._names[node, accelerated] = name, math.inf if name else time.monotonic() + UNNAMED
+        if len(self._names) > REMEMBERED:
+            self._names.popitem(last=False)
         return name
 
     async def room(self, pod: Body) -> int:
