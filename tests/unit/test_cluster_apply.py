@@ -89,18 +89,22 @@ async def test_a_plan_changes_nothing_before_its_predecessors_children_are_gone(
     assert cluster.applied == []
 
 
-@pytest.mark.parametrize("present", [None, A_USERS], ids=["none", "a user's"])
+@pytest.mark.parametrize("known", [True, False], ids=["cached", "read"])
+@pytest.mark.parametrize("present", [None, A_USERS, ANOTHERS], ids=["none", "a user's", "another's"])
 async def test_the_tuners_memory_is_never_written_into_a_config_map_of_somebody_elses(
-    present: Body | None,
+    present: Body | None, known: bool
 ) -> None:
     cluster: Any = Holds(present)
+    store = Store()
+    if present is not None and known:
+        store.put(present)
     decided, live = ArmMemory(next=(Arm(Kind.STATIC, 3), 0.1)), Live("new", evidence=Evidence())
     if present is None:
-        await keep(cluster, Store(), owner("new"), live, decided, 60.0)
+        await keep(cluster, store, owner("new"), live, decided, 60.0)
         assert cluster.applied[0]["metadata"]["ownerReferences"][0]["uid"] == "new"
         return
     with pytest.raises(Foreign) as caught:
-        await keep(cluster, Store(), owner("new"), live, decided, 60.0)
+        await keep(cluster, store, owner("new"), live, decided, 60.0)
     assert cluster.applied == []
     told = unwritten(caught.value, 1)
     assert told is not None

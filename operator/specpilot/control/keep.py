@@ -72,8 +72,7 @@ async def keep(
         },
         "data": {MEMORY_KEY: memory.to_json(), **arms.data(of_arms), **capping.data(live.caps)},
     }
-    if present is None:
-        await adoptable(cluster, body, None, live.uid)
+    await adoptable(cluster, body, present, live.uid)
     store.put(await cluster.apply(body))
     live.persisted, live.persisted_at = memory, now
     live.kept = _turned(of_arms, live.caps)
