@@ -35,7 +35,7 @@ BATCH_SECONDS = 5.0  # between two writes of one profile that grows
 
 
 class Profiles:
-    """Reads one SpeculativeDeployment's measuring pods at a time; keeps nothing that matters in memory.
+    """Reads measuring pods, of one SpeculativeDeployment with each call; keeps nothing that matters in memory.
 
     `changed` hears of every object that a profile which grew may concern: the watch will bring only what the
     store has already.
@@ -55,7 +55,7 @@ class Profiles:
         measurement: Measurement,
         now: float,
     ) -> bool:
-        """Ask each measuring pod of one object, and write what is new. True once nothing more will come.
+        """Ask each of `pods`, in which a profiler runs, and write what is new. True once nothing more will come.
 
         `of` is the fingerprint with image digest and device; what is measured under none of `keys` is of
         another engine, and left out. Raises ClusterError.
@@ -88,7 +88,7 @@ class Profiles:
 
         async def ask(pod: Body) -> None:
             name, target = pod["metadata"]["name"], target_of(pod)
-            if target is None or not profiler_runs(pod):
+            if target is None:
                 return
             try:
                 answers[name] = await self._metrics.profile(target, measurement.seen.get(name, 0))
