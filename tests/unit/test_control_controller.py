@@ -16,7 +16,7 @@ from specpilot.control.controller import Controller
 from specpilot.control.due import Due
 from specpilot.control.live import Live, Measurement, Parsed
 from specpilot.control.profile_choice import Choice, Identity
-from specpilot.control.queue import Retry
+from specpilot.control.queue import Refusal, Retry
 from specpilot.control.retune import Retuner
 from specpilot.control.store import Key, Store
 from specpilot.control.telemetry import Telemetry
@@ -125,7 +125,7 @@ async def test_profilers_are_given_their_time_to_answer_whatever_the_measurement
     ("raises", "result"),
     [
         (None, "ok"),
-        (Retry("a quota", after=120.0), "refused"),
+        (Refusal("a quota", 120.0), "refused"),
         (Retry("not now"), "retried"),
         (KeyError("a bug"), "failed"),
     ],

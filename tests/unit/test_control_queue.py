@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from specpilot.control.queue import Retry, WorkQueue
+from specpilot.control.queue import Refusal, Retry, WorkQueue
 
 
 async def worked_off(queue: WorkQueue[str], handle: object, workers: int = 2) -> None:
@@ -102,7 +102,7 @@ async def test_a_key_that_says_when_to_come_back_does_so_without_back_off() -> N
 
     async def handle(_: str) -> None:
         if rests:
-            raise Retry("refused", rests.pop())
+            raise Refusal("no", rests.pop())
 
     queue.add("a")
     await worked_off(queue, handle, workers=1)

@@ -17,7 +17,7 @@ from specpilot.cluster.events import Events
 from specpilot.cluster.nodes import Nodes
 from specpilot.control.acknowledge import Acknowledged
 from specpilot.control.faults import PASSING
-from specpilot.control.queue import Retry
+from specpilot.control.queue import Refusal, Retry
 from specpilot.control.reconcile import REFUSED_SECONDS, Reconciler
 from specpilot.control.store import Store
 from specpilot.control.telemetry import Telemetry
@@ -112,8 +112,8 @@ async def test_whatever_was_refused_is_told_and_tried_again_after_its_rest_and_n
     world = World(kind, status, "the policy says no")
     for _ in range(3):
         retry = await world.retry()
-        assert retry is not None
-        assert retry.after == pytest.approx(REFUSED_SECONDS, abs=30)
+        assert isinstance(retry, Refusal)
+        assert retry.rest == pytest.approx(REFUSED_SECONDS, abs=30)
     assert world.tries == 1
     assert world.degraded() == (reason, f"apply of {kind} one: the policy says no")
     live = world.reconciler.lives[KEY]
@@ -129,7 +129,7 @@ async def test_a_failure_that_may_pass_is_not_told_and_one_that_lasts_is_while_i
     for attempt in range(1, PASSING + 4):
         retry = await world.retry()
         assert retry is not None
-        assert retry.after is None
+        assert not isinstance(retry, Refusal)
         assert world.tries == attempt
         told = ("ApplyFailed", 'apply of Service one: failed calling webhook "w"')
         assert world.degraded() == (told if attempt > PASSING else None)

@@ -21,7 +21,7 @@ from specpilot.control.faults import unstored
 from specpilot.control.live import Live, Measurement
 from specpilot.control.profile_choice import keys_of
 from specpilot.control.profiles import Profiles, profiler_runs
-from specpilot.control.queue import Retry, WorkQueue
+from specpilot.control.queue import Refusal, Retry, WorkQueue
 from specpilot.control.reconcile import Reconciler
 from specpilot.control.retune import Retuner
 from specpilot.control.rollout import life_of
@@ -106,8 +106,11 @@ class Controller:
     async def _reconcile(self, key: Key) -> None:
         try:
             await self._reconciler.reconcile(key)
-        except Retry as e:
-            self._telemetry.reconciles.labels("retried" if e.after is None else "refused").inc()
+        except Refusal:
+            self._telemetry.reconciles.labels("refused").inc()
+            raise
+        except Retry:
+            self._telemetry.reconciles.labels("retried").inc()
             raise
         except Exception:
             self._telemetry.reconciles.labels("failed").inc()
@@ -122,7 +125,7 @@ class Controller:
         await self._retuner.tick()
 
     async def _read_profiles(self) -> None:
-        """All at once: profilers that do not answer hold up no others."""
+        """All at once: a round lasts as long as its slowest, which a timeout ends."""
         await asyncio.gather(*(self._read_profile(*one) for one in list(self._reconciler.lives.items())))
 
     async def _read_profile(self, key: Key, live: Live) -> None:

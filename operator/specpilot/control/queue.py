@@ -18,12 +18,15 @@ JITTER = 0.2  # of the delay, so that a fleet that failed together does not come
 
 
 class Retry(Exception):
-    """Raised by a handler: this failed for a reason that may pass; try again later, with back-off, or where `after`
-    is given in so many seconds."""
+    """Raised by a handler: this failed for a reason that may pass; try again later, with back-off."""
 
-    def __init__(self, message: str, after: float | None = None) -> None:
+
+class Refusal(Retry):
+    """Raised by a handler: this was refused for a reason that lasts; try again in `rest` seconds, without back-off."""
+
+    def __init__(self, message: str, rest: float) -> None:
         super().__init__(message)
-        self.after = after
+        self.rest = rest
 
 
 class WorkQueue(Generic[K]):
@@ -81,12 +84,12 @@ class WorkQueue(Generic[K]):
             try:
                 await handle(key)
                 self._failures.pop(key, None)
+            except Refusal as e:
+                self.add_after(key, e.rest)
+                log.warning("refused", key=key, error=str(e), rest=e.rest)
             except Retry as e:
-                if e.after is None:
-                    self._fail(key)
-                else:
-                    self.add_after(key, e.after)
-                log.warning("will retry", key=key, error=str(e), failures=self._failures.get(key, 0))
+                self._fail(key)
+                log.warning("will retry", key=key, error=str(e), failures=self._failures[key])
             except Exception:
                 self._fail(key)
                 log.exception("reconcile failed", key=key, failures=self._failures[key])

@@ -28,7 +28,7 @@ from specpilot.control.keep import recall
 from specpilot.control.live import Live, Parsed, Refused
 from specpilot.control.measuring import Gathered, Measuring
 from specpilot.control.profile_choice import Choice, measures_this
-from specpilot.control.queue import Retry
+from specpilot.control.queue import Refusal, Retry
 from specpilot.control.report import NOTHING_TO_DRAFT, Reports
 from specpilot.control.rollout import RESCALED, Trouble, rescaled
 from specpilot.control.step import first_schedule, settings, without_leave
@@ -162,8 +162,9 @@ class Reconciler:
         await self._reports.served(g, choice, in_force, problem, self.acknowledgements)
         self.acknowledgements.follow(g.key)
         if problem is not None:
-            refused = g.live.refused
-            raise Retry(problem.message, max(0.0, refused.until - time.monotonic()) if refused else None)
+            if (refused := g.live.refused) is not None:
+                raise Refusal(problem.message, max(0.0, refused.until - time.monotonic()))
+            raise Retry(problem.message)
 
     def _schedule(self, g: Gathered, choice: Choice) -> tuple[Schedule, bool]:
         """The schedule in force, or a first one where there is none that these engines can run."""
