@@ -88,8 +88,8 @@ def test_only_a_pod_with_the_arguments_of_the_template_breaks_an_arm() -> None:
     ids=str,
 )
 def test_what_can_only_be_told_is_looked_at_now_and_then(tuning: Body, looks: list[bool]) -> None:
-    live = Live("u")
-    assert [arms.due(sd(**tuning), live, SCHEDULE, now) for now in (1000.0, 1100.0)] == looks
+    looked = [Live("u", arms_due=due) for due in (0.0, 1120.0)]
+    assert [arms.due(sd(**tuning), live, SCHEDULE, 1100.0) for live in looked] == looks
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,12 @@ from tests.unit.test_control_capping import ON_TRIAL, POD, SCHEDULED, counters
 from specpilot.api.vocabulary import Reason
 from specpilot.cluster.errors import ClusterError
 from specpilot.config import Config
+from specpilot.control.conditions import Speculation
+from specpilot.control.decided import Decided, Learnt, take_in
 from specpilot.control.due import Due, due_of
 from specpilot.control.faults import PASSING
 from specpilot.control.live import Live, Parsed
-from specpilot.control.retune import Decided, Retuner
+from specpilot.control.retune import Retuner
 from specpilot.control.step import Evidence, watch
 from specpilot.control.step import settings as settings_of
 from specpilot.control.store import Key, Store
@@ -124,6 +126,20 @@ async def test_the_end_of_a_trial_that_cannot_be_written_counts_once() -> None:
     assert [(b.edge, b.old, b.new) for b in live.caps.barred] == [(64, 7, 3)]
 
 
+def test_deciding_alone_changes_nothing_that_is_known() -> None:
+    of, live = sd("Always"), Live("u")
+    retuner, known = Refused(0), replace(live)
+    target: Any = SimpleNamespace(key=POD)
+    due = Due(("ns", "one"), {"metadata": {}}, of, live, SCHEDULED, [target])
+    decided = retuner._decide(due, Reading({POD: PodReading(counters(30.0), Reason.SCRAPING)}, {}))
+    assert decided.learnt.metrics is not None
+    assert live == known
+    take_in(live, decided)
+    assert live.metrics == decided.learnt.metrics
+    assert live.evidence == decided.taken.evidence
+    assert live.tuning is None
+
+
 class Turning(Retuner):
     """One deployment whose engines are to restart into another arm, beside a change of depths; `fails` says which
     of the writes that takes is refused."""
@@ -140,7 +156,8 @@ class Turning(Retuner):
         to = settings_of(due.sd.spec, due.schedule)
         taken = replace(watch(Evidence(), {}, to, None), schedule=SCHEDULED)
         turn = Turn(Reason.ARM_CHANGED, "another is better", 0.1)
-        return Decided("Apply", SCHEDULE, True, taken, GOES, turn, CapMemory(), None, None)
+        learnt = Learnt(Memory(), None, Speculation(), 0, 0.0, None)
+        return Decided("Apply", SCHEDULE, True, taken, GOES, turn, CapMemory(), None, learnt)
 
     async def publish(self, *_: Any) -> bool:
         if self.fails == "schedule":

@@ -91,12 +91,7 @@ def due(sd: SpeculativeDeployment, live: Live, arm: Arm, now: float) -> bool:
         return True
     if not base_arm(sd.spec).scheduled or tuning.mode == "Observe" or tuning.actuator == "Live":
         return False
-    if leave(sd):
-        return True
-    if now < live.arms_due:
-        return False
-    live.arms_due = now + LOOK * tuning.period
-    return True
+    return leave(sd) or now >= live.arms_due
 
 
 def look(

@@ -67,10 +67,8 @@ class Live:
     remembered: bool = False  # the ConfigMap of what is persisted was there once
     arms: ArmMemory = field(default_factory=ArmMemory)
     caps: CapMemory = field(default_factory=CapMemory)
-    kept: tuple[object, ...] = (
-        ArmMemory().decided,
-        CapMemory().decided,
-    )  # what is written of what they decide
+    # What is written of what they decide.
+    kept: tuple[object, ...] = (ArmMemory().decided, CapMemory().decided)
     arms_due: float = 0.0  # monotonic
     arms_spoke: bool = False  # the word on Tuned is theirs
     choice: Choice | None = None

@@ -14,16 +14,14 @@ from specpilot.cluster.client import Cluster
 from specpilot.cluster.errors import Conflict
 from specpilot.cluster.events import Events
 from specpilot.control import arms, read
+from specpilot.control.decided import Decided
 from specpilot.control.due import Due
 from specpilot.control.reconcile import Reconciler
 from specpilot.control.status import last_decision, summary
-from specpilot.control.step import Taken
 from specpilot.control.store import Store
 from specpilot.control.sync import reread
 from specpilot.control.telemetry import Telemetry
-from specpilot.decide.arm import Arm
 from specpilot.decide.decision import Decision
-from specpilot_engine.protocol import Schedule
 
 log = structlog.get_logger(__name__)
 
@@ -35,10 +33,12 @@ class Publisher:
         self._cluster, self._store, self._events = cluster, store, events
         self._reconciler, self._telemetry = reconciler, telemetry
 
-    async def publish(self, due: Due, taken: Taken, schedule: Schedule, arm: Arm) -> bool:
-        """Under the object's lock. From the write on the schedule is the one in force, whatever fails after. False
-        where another has come between. Raises ClusterError."""
-        decision, config_map = taken.decision, self._store.schedule_map(due.key)
+    async def publish(self, due: Due, decided: Decided) -> bool:
+        """Under the object's lock, where there is a schedule to write. From the write on it is the one in force,
+        whatever fails after. False where another has come between. Raises ClusterError."""
+        decision, schedule, arm = decided.taken.decision, decided.taken.schedule, decided.arm
+        assert schedule is not None
+        config_map = self._store.schedule_map(due.key)
         if read.schedule_in(config_map) != due.schedule:
             return False  # a reconcile has replaced what this was decided on
         body = self._reconciler.schedule_body(due.sd, schedule)

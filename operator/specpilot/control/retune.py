@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
@@ -19,6 +18,7 @@ from specpilot.cluster.events import Events
 from specpilot.config import Config
 from specpilot.control import arms, capping, read
 from specpilot.control.conditions import Finding
+from specpilot.control.decided import Decided, Learnt, take_in
 from specpilot.control.due import Due, due_of
 from specpilot.control.faults import unwritten
 from specpilot.control.keep import keep
@@ -27,13 +27,11 @@ from specpilot.control.observe import drafting, from_profile, tuning
 from specpilot.control.publish import Publisher, recommend
 from specpilot.control.reconcile import Reconciler
 from specpilot.control.rollout import Trouble
-from specpilot.control.step import Evidence, Taken, forget, step, watch
+from specpilot.control.step import Evidence, forget, step, watch
 from specpilot.control.store import Key, Store
 from specpilot.control.telemetry import Telemetry
-from specpilot.decide.arm import Arm, Kind
-from specpilot.decide.arms import Turn
-from specpilot.decide.arms_memory import ArmMemory
-from specpilot.decide.caps_memory import CapMemory
+from specpilot.decide.arm import Kind
+from specpilot.decide.memory import Memory
 from specpilot.decide.settings import Settings
 from specpilot.estimate.counters import Counters
 from specpilot.metrics.scrape import PodKey
@@ -43,21 +41,6 @@ from specpilot_engine.protocol import ProfilePoint
 
 log = structlog.get_logger(__name__)
 _READ = (Reason.PROMETHEUS, Reason.SCRAPING, Reason.FALLBACK_SCRAPING)
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """What one step came to. What it learnt of traffic holds anyhow; of the rest nothing does before it is written."""
-
-    mode: str
-    arm: Arm
-    tuned: bool  # the tuner of depths has the word
-    taken: Taken
-    arms: ArmMemory
-    turn: Turn | None
-    caps: CapMemory
-    tuning: Finding | None
-    explored: float | None
 
 
 class Retuner:
@@ -135,26 +118,29 @@ class Retuner:
     async def _step(self, due: Due, reading: Reading) -> bool:
         """Whether there is news of arms. Raises ClusterError: what is not written is decided anew, not remembered."""
         live, decided = due.live, self._decide(due, reading)
+        take_in(live, decided)
         taken = decided.taken
         written = True
         if taken.schedule is not None:
             async with live.lock:
-                written = await self._publisher.publish(due, taken, taken.schedule, decided.arm)
+                written = await self._publisher.publish(due, decided)
         elif decided.tuned and decided.mode == "Recommend" and taken.decision.steps_changed:
             recommend(due, taken.decision)
         if written:
             live.caps = decided.caps
-        self._telemetry.learned(due.key, taken.decision.predicted_gain, decided.explored)
+        self._telemetry.learned(due.key, taken.decision.predicted_gain, decided.learnt.explored)
         await keep(self._cluster, self._store, due.sd, live, decided.arms, self._config.persist)
         return await self._turn(due, decided)
 
     def _decide(self, due: Due, reading: Reading) -> Decided:
+        """Changes nothing."""
         live, sd = due.live, due.sd
         mode = sd.spec.tuning.mode if live_support(sd.spec)[0] else "Observe"
         to = self._reconciler.settings(live, sd, due.schedule)
-        counters = self._counters(due, reading)
+        counters, metrics = self._counters(due, reading)
         points = live.choice.points if live.choice else ()
-        before = forget(self._noted(live, points, to), [target.key for target in due.targets])
+        evidence, persisted = _noted(live, points, to)
+        before = forget(evidence, [target.key for target in due.targets])
         deployment = self._store.get("Deployment", *due.key)
         engines = arms.engines(sd, deployment, read.serving(self._store.pods(due.key)))
         arm, rollout = engines.arm, engines.rollout
@@ -166,13 +152,14 @@ class Retuner:
             taken, caps = capping.tick(sd, live, arm, rollout, before, counters, points, to, now)
         else:
             taken = watch(before, counters, to, None if mixed else arm.kind is Kind.STATIC)
-        live.evidence = taken.evidence
+        speculation, undrafted = live.speculation, live.undrafted
         if not mixed:
             drafted = arms.drafted(arm, due.schedule)
-            live.speculation, live.undrafted = drafting(live, taken, drafted, counters if tuned else {})
-        memory, turn = live.arms, None
+            speculation, undrafted = drafting(live, taken, drafted, counters if tuned else {})
+        memory, turn, arms_due = live.arms, None, live.arms_due
         if arms.due(sd, live, arm, time.monotonic()):
             memory, turn = arms.look(sd, live, engines, taken, to, now)
+            arms_due = time.monotonic() + arms.LOOK * sd.spec.tuning.period
         if tuned:
             last = Finding(Reason.WAITING_FOR_EVIDENCE) if live.arms_spoke else live.tuning
             found = tuning(mode, taken, last)
@@ -184,7 +171,8 @@ class Retuner:
             taken = from_profile(taken, live.choice, to)
         explored = [c.exploration_share for c in counters.values() if c.exploration_share is not None]
         cost = fmean(explored) if explored else None
-        return Decided(mode, arm, tuned, taken, memory, turn, caps, found, cost)
+        learnt = Learnt(persisted, metrics, speculation, undrafted, arms_due, cost)
+        return Decided(mode, arm, tuned, taken, memory, turn, caps, found, learnt)
 
     async def _turn(self, due: Due, decided: Decided) -> bool:
         """What was decided of arms is kept, so that it counts and is told; the reconcile that follows restarts pods
@@ -202,22 +190,24 @@ class Retuner:
         await self._events.say(due.body, kind, turn.reason, turn.message, now)
         return True
 
-    def _noted(self, live: Live, points: Sequence[ProfilePoint], to: Settings) -> Evidence:
-        """The evidence, which at first learns what is in force: an operator that died between writing a
-        schedule and keeping its memory must not come back with something to write."""
-        evidence = live.evidence or Evidence()
-        if live.persisted is None:
-            evidence = step(evidence, {}, points, to, False, time.time()).evidence
-            live.persisted = evidence.memory
-        return evidence
-
-    def _counters(self, due: Due, reading: Reading) -> Mapping[PodKey, Counters]:
+    def _counters(self, due: Due, reading: Reading) -> tuple[Mapping[PodKey, Counters], Finding | None]:
+        """What was read of one object's pods, and the word on MetricsAvailable."""
         pods = {t.key: reading.pods[t.key] for t in due.targets if t.key in reading.pods}
         available = availability(pods.values(), self._config.missed_ticks)
         # A read that was missed for the first time says nothing yet.
-        if available is not None and available.available == (available.reason in _READ):
-            due.live.metrics = Finding(available.reason, available.message)
-        return {key: pod.counters for key, pod in pods.items() if pod.counters is not None}
+        said = available is not None and available.available == (available.reason in _READ)
+        found = Finding(available.reason, available.message) if available and said else due.live.metrics
+        return {key: pod.counters for key, pod in pods.items() if pod.counters is not None}, found
+
+
+def _noted(live: Live, points: Sequence[ProfilePoint], to: Settings) -> tuple[Evidence, Memory]:
+    """The evidence, and the memory that counts as kept. At first it learns what is in force: an operator that died
+    between writing a schedule and keeping its memory must not come back with something to write."""
+    evidence = live.evidence or Evidence()
+    if live.persisted is not None:
+        return evidence, live.persisted
+    evidence = step(evidence, {}, points, to, False, time.time()).evidence
+    return evidence, evidence.memory
 
 
 def _of(bug: Trouble) -> Finding:

@@ -51,10 +51,11 @@ _TRIAL = (
     protocol.M_TRIAL_RUNNING,
 )
 
+# Of the engine package's port, and of vLLM's own.
 ENGINE_SERIES = tuple(
     n for n in (*_SUMS, *_CELLS, *_POSITIONS, *_STATES, *_TRIAL) if n.startswith("specpilot_")
-)  # of the engine package's port
-VLLM_SERIES = tuple(n for n in _SUMS if n.startswith("vllm:"))  # of vLLM's own
+)
+VLLM_SERIES = tuple(n for n in _SUMS if n.startswith("vllm:"))
 SERIES = (*ENGINE_SERIES, *VLLM_SERIES)
 _WANTED = frozenset(SERIES)
 _DIGITS = 9  # of a depth, batch or position

@@ -139,10 +139,8 @@ class Prometheus:
 
     async def _post(self, query: str) -> dict[str, Any]:
         url, within = self.endpoint.url.rstrip("/") + "/api/v1/query", self.endpoint.timeout
-        data, headers = (
-            {"query": query, "timeout": f"{within:g}"},
-            self._headers(),
-        )  # seconds: units take no fraction
+        # The timeout in seconds: units take no fraction.
+        data, headers = {"query": query, "timeout": f"{within:g}"}, self._headers()
         try:
             answer = await ask(
                 self._open(), "POST", url, self._who, _HELP, within, LARGEST, data=data, headers=headers
