@@ -259,7 +259,8 @@ def _numbers(values: Iterable[Any], low: float = 0.0, high: float = _MODEST) -> 
 def _cost(doc: Mapping[str, Any]) -> CostMemory:
     cells = {}
     for k, edge, *values, weighted in doc["cells"]:
-        cell = CellMemory(*_numbers(values), _modest(weighted))
+        steps, seconds, requests, context = _numbers(values)
+        cell = CellMemory(steps, seconds, requests, context, _modest(weighted))
         if not (0 <= k <= MAX_TOKENS and edge >= 1 and _MODEST >= cell.steps >= 1 / _MODEST):
             raise ValueError("a cell is of no depth or batch size, or has no steps")
         if not (1e-6 <= cell.mean <= 1e6 and 1 <= cell.batch <= 1e6 and cell.context <= _MODEST):
