@@ -59,10 +59,10 @@ def test_a_write_that_is_refused_for_good_is_told_and_one_that_may_pass_is_not()
     assert refused.reason is Reason.APPLY_FAILED
     assert "(apply of ConfigMap flash-tuner: exceeded quota: q): raise the quota" in refused.message
     assert "(apply of ConfigMap flash-tuner: exceeded quota: q): raise the quota" in unstored(
-        from_status(403, '{"message": "exceeded quota: q"}', "apply of ConfigMap flash-tuner")
+        from_status(403, '{"message": "exceeded quota: q"}', "apply of ConfigMap flash-tuner"), 1
     )
     for passing in (from_status(status, None, "apply") for status in (404, 409, 429, 500)):
-        assert (unwritten(passing, PASSING), unstored(passing)) == (None, "")
+        assert (unwritten(passing, PASSING), unstored(passing, PASSING)) == (None, "")
 
 
 def test_a_write_that_fails_again_and_again_is_told_without_advice_that_would_not_help() -> None:
@@ -73,6 +73,7 @@ def test_a_write_that_fails_again_and_again_is_told_without_advice_that_would_no
     assert told.message.endswith(
         "cannot be written (apply of ConfigMap flash-tuner: failed calling webhook w): it is tried again"
     )
+    assert unstored(failed, PASSING + 1).endswith("failed calling webhook w): it is tried again")
 
 
 @pytest.mark.parametrize(

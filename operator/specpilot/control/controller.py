@@ -136,12 +136,14 @@ class Controller:
             return
         try:
             finished = await self._measured(key, live)
+            live.unstored = 0
             trouble = live.measurement.trouble if live.measurement else ""
         except ClusterError as e:
             self._telemetry.errors.labels("profile").inc()
             log.warning("profile not written", namespace=key[0], name=key[1], error=e.message)
+            live.unstored += 1
             live.unwritten_until = time.monotonic() + UNWRITTEN_REST
-            finished, trouble = False, unstored(e) or live.unread
+            finished, trouble = False, unstored(e, live.unstored) or live.unread
         except Exception as e:
             finished, trouble = False, self._reconciler.fault(key, e).message
         if finished or trouble != live.unread:

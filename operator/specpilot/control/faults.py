@@ -39,7 +39,7 @@ def trouble_of(error: Exception) -> Trouble:
 def unwritten(error: ClusterError, in_a_row: int) -> Finding | None:
     """The word on Tuned when a schedule or the tuner's memory is refused, or failed so many times in a row; None for
     what may pass by itself."""
-    if not isinstance(error, _LASTING) and in_a_row <= PASSING:
+    if _may_pass(error, in_a_row):
         return None
     return Finding(
         Reason.APPLY_FAILED,
@@ -47,11 +47,16 @@ def unwritten(error: ClusterError, in_a_row: int) -> Finding | None:
     )
 
 
-def unstored(error: ClusterError) -> str:
-    """The word on Profiled when measured points are refused; "" for what may pass by itself."""
-    if not isinstance(error, _LASTING):
+def unstored(error: ClusterError, in_a_row: int) -> str:
+    """The word on Profiled when measured points are refused, or failed so many times in a row; "" for what may pass by
+    itself."""
+    if _may_pass(error, in_a_row):
         return ""
     return f"what was measured cannot be written {_advised(error)}"
+
+
+def _may_pass(error: ClusterError, in_a_row: int) -> bool:
+    return not isinstance(error, _LASTING) and in_a_row <= PASSING
 
 
 def _advised(error: ClusterError) -> str:

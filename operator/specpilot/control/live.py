@@ -76,6 +76,7 @@ class Live:
     room: bool = False  # one more pod would have fitted when the plan was first made
     measurement: Measurement | None = None  # while profilers run
     unread: str = ""  # why profilers that measure cannot be read, or what they say cannot be written
+    unstored: int = 0  # failures in a row to write what was measured
     unwritten_until: float = 0.0  # monotonic
     due_at: float = 0.0  # monotonic
     tuning: Finding | None = None
