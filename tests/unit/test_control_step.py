@@ -130,6 +130,18 @@ def test_looks_without_a_clean_step_add_up_until_there_is_one() -> None:
     assert taken.windows[POD].drafted == (16 * 200.0,) * 3
 
 
+def test_a_reading_that_comes_twice_neither_ends_nor_lengthens_what_adds_up() -> None:
+    """As from a Prometheus that scrapes less often than the tuner looks."""
+    first = replace(counters(1), generated=0.0)
+    unclean = [replace(first, at=15.0 * n, all_steps=200.0 + 30 * n) for n in (2, 3, 4)]
+    whole = counters(5)
+    evidence = Evidence()
+    for seen in (first, *(u for one in unclean for u in (one, one, one)), whole):
+        taken = step(evidence, {POD: seen}, FIGURE_3.profile(), TO, False, seen.at)
+        evidence = taken.evidence
+    assert taken.windows[POD].seconds == whole.at - first.at
+
+
 def test_idle_time_ends_what_adds_up() -> None:
     """Traffic that comes back is no window over the night."""
     first = replace(counters(1), generated=0.0)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from specpilot.estimate.counters import Cell, Counters, TrialCount
 from specpilot.estimate.discards import Discard, Discarded
 from specpilot.estimate.windows import Window, between
+from specpilot_engine.protocol import ModelShape
 
 BEFORE = Counters(
     "pod-1",
@@ -172,12 +173,29 @@ def test_latency_that_is_no_step_time_is_discarded(change: dict[str, float], exp
 def test_without_a_clean_step_latency_stands_in_where_waiting_is_in_vain(
     steps: int, drafts: int, drafted: int, depth: int | None
 ) -> None:
-    before, after = replace(STOCK_BEFORE, all_steps=0), replace(STOCK_AFTER, all_steps=steps)
+    before = replace(STOCK_BEFORE, all_steps=0, explored_steps=10)
+    after = replace(STOCK_AFTER, all_steps=steps, explored_steps=12)
     after = replace(after, drafts=drafts, drafted_tokens=drafted)
     if depth is None:
         assert reason(before, after) is Discard.NOTHING_CLEAN
     else:
         assert list(window(before, after).cells) == [(depth, 8)]
+
+
+@pytest.mark.parametrize(("drafts", "depth"), [(4000, 4), (2400, 4), (300, 4), (0, 0)])
+@pytest.mark.parametrize("steps", [500, None])
+def test_a_drafter_that_proposes_what_it_finds_is_of_its_depth_however_little_that_is(
+    drafts: int, depth: int, steps: int | None
+) -> None:
+    shape = ModelShape(1, 1.0, 1.0, device="cpu")
+    before = replace(STOCK_BEFORE, all_steps=steps and 0, shape=shape)
+    after = replace(STOCK_AFTER, all_steps=steps, drafts=drafts, drafted_tokens=4 * drafts, shape=shape)
+    assert list(window(before, after).cells) == [(depth, 8)]
+
+
+def test_where_a_tenth_of_the_steps_explores_latency_is_of_no_depth() -> None:
+    before = replace(STOCK_BEFORE, all_steps=0, explored_steps=0)
+    assert reason(before, replace(STOCK_AFTER, all_steps=500, explored_steps=60)) is Discard.NOTHING_CLEAN
 
 
 @pytest.mark.parametrize(

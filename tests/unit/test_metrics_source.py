@@ -170,7 +170,7 @@ async def test_scrapes_follow_a_clock_that_is_set_forward_and_no_window_spans_th
         assert abs(counters.at - clock.now - clock.set) < 0.01
         read.append(counters)
     found = [between(a, b) for a, b in pairwise(read)]
-    assert [getattr(f, "reason", None) for f in found] == [Discard.IDLE, Discard.OTHER_LIFE, Discard.IDLE]
+    assert [getattr(f, "reason", None) for f in found] == [Discard.IDLE, Discard.CLOCK_SET, Discard.IDLE]
     await metrics.aclose()
 
 

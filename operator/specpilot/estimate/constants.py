@@ -8,7 +8,9 @@ from __future__ import annotations
 # Windows
 LONGEST_WINDOW = 900.0  # a longer gap mixes regimes
 CHURN_STEPS = 200.0  # none of them clean: requests come and go so fast that inter-token latency stands in
-MIXED_DEPTHS = 0.1  # a mean depth further from a whole number, or more steps of the other kind, with drafts or without: of several depths
+# A mean depth further from a whole number, more steps that explored, or more requests without drafts among others: of
+# several depths.
+MIXED_DEPTHS = 0.1
 PROMPT_HEAVY = 4.0  # prompt tokens a generated one, above which inter-token latency is no step time
 
 # Survival

@@ -69,7 +69,10 @@ class Counters:
     # no others (windows.remember).
     hidden: Mapping[tuple[int, int], Cell] = field(default_factory=dict)
     whole: bool = False
-    waited: float | None = None  # all_steps at the latest look that ended no window (windows.waiting)
+    # `at` and all_steps of the latest reading that ended no window (windows.waiting).
+    waited: tuple[float, float] | None = None
+    # how it was dated
+    clock: int = 0
 
 
 def increase(before: float | None, after: float | None) -> float | None:

@@ -11,6 +11,7 @@ class Discard(StrEnum):
 
     OTHER_LIFE = "OtherLife"
     CLOCK_BACK = "ClockBack"
+    CLOCK_SET = "ClockSet"
     GAP = "Gap"
     NOT_A_NUMBER = "NotANumber"
     RESET = "Reset"

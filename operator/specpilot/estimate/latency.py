@@ -10,12 +10,17 @@ from specpilot_engine.protocol import bucket
 
 def of_one_depth(before: Counters, after: Counters) -> bool:
     """Whether all steps between two readings drafted about as deep, so that their latency is that of a depth: no trial
-    ran, and either all requests had drafts, of one depth, or hardly any had one."""
+    ran, hardly any explored, and either there are drafts of what was explored alone, or of all requests and one depth.
+    A drafter that proposes what it finds (n-gram) has drafts of some requests only."""
     trials = before.trial or TrialCount(), after.trial or TrialCount()
     if trials[0].generation != trials[1].generation or any(t.running for t in trials):
         return False
-    share, mean = _with_drafts(before, after), _mean_depth(before, after)
-    return share <= MIXED_DEPTHS or (share >= 1 - MIXED_DEPTHS and abs(mean - round(mean)) <= MIXED_DEPTHS)
+    share, explored, mean = _with_drafts(before, after), _explored(before, after), _mean_depth(before, after)
+    if explored > MIXED_DEPTHS:
+        return False
+    finds = after.shape is not None and after.shape.draft == "none"
+    whole = abs(mean - round(mean)) <= MIXED_DEPTHS and (finds or share >= 1 - MIXED_DEPTHS)
+    return whole or _explored_alone(share, explored)
 
 
 def cells(before: Counters, after: Counters) -> dict[tuple[int, int], Cell] | Discarded:
@@ -42,8 +47,8 @@ def cells(before: Counters, after: Counters) -> dict[tuple[int, int], Cell] | Di
     batch = max(waited / seconds, 1.0)
     # Each request observes each step once: outputs are steps times the batch.
     cell = Cell(outputs / batch, waited / batch, outputs, max(generated - first, 0.0))
-    depth = round(_mean_depth(before, after)) if _with_drafts(before, after) > MIXED_DEPTHS else 0
-    key = depth, bucket(round(batch))
+    at_zero = _explored_alone(_with_drafts(before, after), _explored(before, after))
+    key = 0 if at_zero else round(_mean_depth(before, after)), bucket(round(batch))
     return {key: cell} if cell.steps >= 1 else {}
 
 
@@ -66,9 +71,20 @@ def positions(before: Counters, after: Counters) -> tuple[tuple[float, ...], tup
 
 
 def _with_drafts(before: Counters, after: Counters) -> float:
-    """Share of outputs whose step verified a draft; at depth 0 what was explored is left."""
+    """Share of outputs whose step verified a draft."""
     outputs = increase(before.latency_count, after.latency_count)
     return (increase(before.drafts, after.drafts) or 0.0) / outputs if outputs else 0.0
+
+
+def _explored(before: Counters, after: Counters) -> float:
+    """Share of steps that explored; 0 where the engine package does not say."""
+    steps = increase(before.all_steps, after.all_steps)
+    return (increase(before.explored_steps, after.explored_steps) or 0.0) / steps if steps else 0.0
+
+
+def _explored_alone(share: float, explored: float) -> bool:
+    """Whether the steps that explored had all drafts, as at depth 0; they may have had more requests than others."""
+    return share <= 2 * explored
 
 
 def _mean_depth(before: Counters, after: Counters) -> float:

@@ -110,13 +110,17 @@ def remember(before: Counters | None, after: Counters) -> Counters:
 def waiting(before: Counters, after: Counters) -> Counters | None:
     """`before` for a window that is to begin there and end later than `after`, which is no end of one. None where
     nothing was decoded since the look before `after`: a window over idle time would count it as time with traffic.
+    The same reading once more (it was not scraped anew) says nothing of that.
 
     What `after` lists and `before` knows nothing of counts from `after` on, or no later reading would find a
     baseline for it.
     """
-    if after.all_steps == before.waited:
+    at, steps = before.waited or (before.at, math.nan)
+    if after.at <= at:
+        return before
+    if after.all_steps == steps:
         return None
-    before = replace(before, waited=after.all_steps)
+    before = replace(before, waited=(after.at, after.all_steps or 0.0))
     known = before.cells.keys() | before.hidden.keys()
     new = {key: cell for key, cell in after.cells.items() if key not in known}
     return before if before.whole else replace(before, hidden={**before.hidden, **new})
@@ -127,6 +131,8 @@ def _unrelated(before: Counters, after: Counters, longest: float) -> Discarded |
         return Discarded(Discard.OTHER_LIFE, f"{after.life} is not the engine life of {before.life}")
     if not (math.isfinite(before.at) and math.isfinite(after.at)):
         return Discarded(Discard.NOT_A_NUMBER, "a reading has no time")
+    if after.clock > before.clock:
+        return Discarded(Discard.CLOCK_SET, "the clock was set between the readings")
     seconds = after.at - before.at
     if seconds <= 0:
         return Discarded(Discard.CLOCK_BACK, f"the second reading is {-seconds:.1f} s before the first")

@@ -161,6 +161,8 @@ class _Tally:
             shape=self.shapes[0] if len(set(self.shapes)) == 1 else None,
             hidden={},
             whole=False,
+            waited=None,
+            clock=0,
             **{field: value for field, value in self.sums.items() if not math.isnan(value)},
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import httpx
@@ -112,7 +112,7 @@ class Pods:
             answers = await asyncio.gather(
                 *(self._get(target, port, METRICS_PATH) for port in ports), return_exceptions=True
             )
-        at, life = self._dated(target)
+        at, clock = self._now()
         samples, errors = [], []
         for answer, port in zip(answers, ports, strict=True):
             if isinstance(answer, MetricsError):
@@ -124,10 +124,10 @@ class Pods:
                     samples += parse_text(answer.content.decode("utf-8", "replace"))
                 except ValueError as e:
                     errors.append(_malformed(target, port, METRICS_PATH, str(e)))
-        counters = to_counters(life, at, samples)
+        counters = to_counters(target.life, at, samples)
         if counters is None:
             raise errors[0] if errors else _malformed(target, ports[0], METRICS_PATH, "none of our series")
-        return counters
+        return replace(counters, clock=clock)
 
     async def state(self, target: Target) -> StateAnswer:
         """The acknowledgement. Raises MetricsError."""
@@ -172,18 +172,16 @@ class Pods:
             return False
         return True
 
-    def _dated(self, target: Target) -> tuple[float, str]:
-        """When a reading is of, and of which life.
+    def _now(self) -> tuple[float, int]:
+        """When a reading is of, and by which clock.
 
         Where the clock goes on by itself (it is set, or the machine was suspended) it is followed, as what is read is
-        compared with other clocks. A window that spans this may be longer than it was: so that there is none, what
-        is read from then on is of another life.
+        compared with other clocks. A window that spans this may be longer than it was: there is none.
         """
         epoch = time.time() - time.monotonic()
         self._steps += epoch - self._epoch > STEP
         self._epoch = max(self._epoch, epoch)
-        life = f"{target.life}/{self._steps}" if self._steps else target.life
-        return self._epoch + time.monotonic(), life
+        return self._epoch + time.monotonic(), self._steps
 
     async def _get(self, target: Target, port: int, path: str) -> Answer:
         who = f"pod {target.namespace}/{target.pod} port {port}"
