@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 import socket
 import socketserver
 import threading
@@ -186,10 +187,10 @@ def _escape(value: str) -> str:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, port: int, routes: Routes, family: socket.AddressFamily) -> None:
+    def __init__(self, host: str, port: int, routes: Routes, family: socket.AddressFamily) -> None:
         self.routes = routes
         self.address_family = family
-        super().__init__(("", port), _Handler)
+        super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_INET6:
@@ -228,20 +229,23 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: probes and scrapes would fill the engine's log."""
 
 
-def _open(port: int, routes: Routes) -> _Server:
-    """One socket for both address families: a pod may have either. Raises OSError or OverflowError."""
+def _open(host: str, port: int, routes: Routes) -> _Server:
+    """Without a host one socket for both address families: a pod may have either. Raises OSError or OverflowError."""
+    if host:
+        return _Server(host, port, routes, socket.AF_INET6 if ":" in host else socket.AF_INET)
     if socket.has_dualstack_ipv6():
         try:
-            return _Server(port, routes, socket.AF_INET6)
+            return _Server("", port, routes, socket.AF_INET6)
         except OSError as e:
             # Known to the kernel but switched off, as in many containers.
             if e.errno == errno.EADDRINUSE:
                 raise
-    return _Server(port, routes, socket.AF_INET)
+    return _Server("", port, routes, socket.AF_INET)
 
 
 class ExportServer:
-    """Serves `routes` from daemon threads on `port` (0: any free one, then in `port`).
+    """Serves `routes` from daemon threads on `port` (0: any free one, then in `port`), at the address that ENV_HOST
+    names.
 
     `setting` names the environment variable by which another port is chosen.
     """
@@ -255,7 +259,7 @@ class ExportServer:
     def start(self) -> str:
         """Begin to serve; returns "" or why the port could not be had. Never raises OSError."""
         try:
-            self._server = _open(self.port, self._routes)
+            self._server = _open(os.environ.get(protocol.ENV_HOST, ""), self.port, self._routes)
         except (OSError, OverflowError) as e:
             error = f"port {self.port} cannot be served ({e}); choose another with {self._setting}"
             log.error("specpilot: %s", error)

@@ -121,7 +121,7 @@ def test_a_deployment_is_explained_from_the_cluster(cluster: Cluster, deployed: 
         "last decision 2026-11-30T03:10:00Z TrafficShift: depth 1 instead of 3 (predicted +8.0%)",
         "acknowledged 1/2 ready pods run generation 5",
         "MetricsAvailable is False (Unreachable): no answer",
-        "block verification worth 0: of greedy drafts",
+        "block verification worth nothing here: of greedy drafts",
     ):
         assert words in said
     html = page.read_text()

@@ -167,7 +167,10 @@ def test_a_subject_that_is_neither_file_nor_name() -> None:
 
 def test_an_explanation_before_any_run(good: Path) -> None:
     sentence = refused(run("explain", good, "--state", good.parent / "nothing"))
-    assert sentence == f"flash has not run here: start it with specpilot up {good}, or name --state"
+    assert sentence == (
+        f"flash has not run with its state in {good.parent / 'nothing'}: start it with specpilot up {good} (add --engine"
+        " sim where there is no vLLM), or name another --state"
+    )
 
 
 def test_no_cluster_to_explain_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -168,5 +168,16 @@ def test_where_ipv6_is_switched_off_the_port_opens_without_it(monkeypatch):
     server.stop()
 
 
+@pytest.mark.parametrize(("host", "others"), [("127.0.0.1", False), ("", True)])
+def test_it_listens_on_the_address_that_it_is_given_alone(host, others, monkeypatch):
+    monkeypatch.setenv(protocol.ENV_HOST, host)
+    server = ExportServer(0, {"/x": lambda _query: Reply("here")})
+    assert server.start() == ""
+    assert get(server, "/x") == "here"
+    with socket.socket() as s:
+        assert (s.connect_ex(("127.0.0.2", server.port)) == 0) is others
+    server.stop()
+
+
 def test_a_number_that_is_no_port_is_told_and_not_raised():
     assert ExportServer(70_000, {}).start().startswith("port 70000 cannot be served")

@@ -46,7 +46,7 @@ def test_the_head_says_what_runs_what_would_be_best_and_what_that_would_give() -
     # (1.8 / 0.016) / (1 / 0.012) - 1 = 35%, at the load alone.
     best = re.fullmatch(
         r"depth 3 up to \d+ requests, then 1: \+35\.\d% ± \d\.\d% goodput at the load;"
-        r" a change takes 3\.0%: beyond that uncertainty, or likely where a trial can prove it",
+        r" a change takes 3\.0% beyond that uncertainty; where a trial can prove it, it need only be likely",
         said["best known"],
     )
     assert best, said["best known"]

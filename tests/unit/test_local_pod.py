@@ -71,7 +71,7 @@ def test_volumes_become_folders_and_paths_below_mounts_follow() -> None:
     assert env["SPECPILOT_SCHEDULE_FILE"] == "/state/flash-schedule/schedule.json", "all replicas share it"
     assert env["SPECPILOT_OVERRIDE_FILE"] == "/state/flash-1/specpilot-run/override.json", "one each"
     assert env["PYTHONPATH"] == "/state/engine"
-    assert env["SPECPILOT_PORT"] == "9001"
+    assert (env["SPECPILOT_HOST"], env["SPECPILOT_PORT"]) == ("127.0.0.1", "9001")
     assert Path("/state/flash-1/specpilot-run") in pod.folders
     assert Path("/state/flash-schedule") in pod.folders
 

@@ -238,8 +238,7 @@ INTERVAL: tuple[Policy[str], ...] = (
     ),
     Policy(
         "spec.tuning.interval",
-        "spec.tuning.interval must be at most 5m, as which a longer one counts: lower it, since traffic changes in"
-        " longer windows",
+        "spec.tuning.interval must be at most 5m, as which a longer one that was stored before counts: set 5m or less",
         f"duration(self) <= duration('{LONGEST_INTERVAL:.0f}s')",
         lambda interval: seconds(interval) > LONGEST_INTERVAL,
         younger=True,

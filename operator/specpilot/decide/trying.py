@@ -131,7 +131,7 @@ def _outcome(
     if answer is Answer.KEEP:
         return Outcome(True, True, Reason.GAIN_CONFIRMED, f"{measured}")
     if borne_out(proof, *belief):
-        text = f"{measured}, enough with what is known of the two besides"
+        text = f"{measured}; not clear alone, but together with what is estimated of the two"
         return Outcome(True, True, Reason.GAIN_CONFIRMED, text)
     if answer is Answer.UNDO:
         return Outcome(False, True, Reason.CHANGE_UNDONE, f"{measured}, undone")

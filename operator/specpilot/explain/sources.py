@@ -52,7 +52,8 @@ def from_file(file: Path, state: Path | None = None) -> Subject:
     folder = (state or default_folder(sd)).absolute()
     if not folder.is_dir():
         raise LocalError(
-            f"{sd.metadata.name} has not run here: start it with specpilot up {file}, or name --state"
+            f"{sd.metadata.name} has not run with its state in {folder}: start it with specpilot up {file} (add --engine sim"
+            " where there is no vLLM), or name another --state"
         )
     kept = State(folder, sd, request_key(sd.spec))
     return of_deployment(sd, kept.points()[0], kept.memory(), kept.schedule())

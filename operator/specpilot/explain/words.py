@@ -84,8 +84,8 @@ def head(it: Explanation) -> list[tuple[str, str]]:
         best += f": {better}"
         if it.subject.minimum_gain is not None and gain > 5e-4:
             best += (
-                f"; a change takes {it.subject.minimum_gain:.1%}: beyond that uncertainty, or likely where a trial can"
-                " prove it"
+                f"; a change takes {it.subject.minimum_gain:.1%} beyond that uncertainty; where a trial can prove"
+                " it, it need only be likely"
             )
     found.append(("best known", best))
     if it.undone:
@@ -110,12 +110,12 @@ def block(it: Explanation) -> str:
     if kind.synthetic:
         return "nothing can be said: acceptance is synthetic"
     if not kind.may_gain:
-        idle = "in force, but worth nothing" if kind.block else "worth 0"
+        idle = "in force, but worth nothing here" if kind.block else "worth nothing here"
         greedy = kind.drafts is Drafts.GREEDY
         hint = (
-            "; with draftSampling Probabilistic that, and acceptance itself, would change" if greedy else ""
+            "; with draftSampling Probabilistic it could, but acceptance would change too" if greedy else ""
         )
-        return f"{idle}: of {kind.drafts} drafts, one token with all the weight, it accepts as many{hint}"
+        return f"{idle}: of {kind.drafts} drafts it accepts exactly as many as standard verification{hint}"
     deepest = it.subject.depths[-1]
     lengths = f"L at depth {deepest} {found.standard[deepest]:.2f} → {found.block[deepest]:.2f}"
     worth = "in force; a model puts its worth at" if kind.block else "a model predicts"

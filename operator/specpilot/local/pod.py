@@ -12,7 +12,7 @@ from specpilot.api import vocabulary as v
 from specpilot.plan import names
 from specpilot.plan.arguments import COMMAND
 from specpilot.plan.profiling import devices_of
-from specpilot_engine.protocol import ENV_ENGINE_URL, ENV_PORT, ENV_PROFILER_PORT
+from specpilot_engine.protocol import ENV_ENGINE_URL, ENV_HOST, ENV_PORT, ENV_PROFILER_PORT
 
 EngineKind = Literal["sim", "vllm"]
 SIM_MODULE = "specpilot_engine.sim"
@@ -90,6 +90,7 @@ def local_pod(
         env, missing = _environment(container, paths, machine)
         notices += missing
         env |= {
+            ENV_HOST: machine.host,
             ENV_PORT: str(ports.engine),
             ENV_PROFILER_PORT: str(ports.profiler),
             ENV_ENGINE_URL: f"http://{loopback(machine.host)}:{ports.http}",

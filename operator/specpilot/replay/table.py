@@ -40,7 +40,8 @@ def world_table(outcome: Outcome) -> Table:
 def summary_table(outcomes: Sequence[Outcome]) -> Table:
     """Every policy over several worlds, best mean share first.
 
-    `best fixed` is the fixed depth that is best in each world, known only in hindsight.
+    `best fixed` is the fixed depth that is best in each world, known only in hindsight: it has a row where more than one
+    was played.
     """
     table = _table(Text(f"{len(outcomes)} worlds", "bold"))
     for name in ("worlds", "share", "worst", "changes"):
@@ -48,7 +49,7 @@ def summary_table(outcomes: Sequence[Outcome]) -> Table:
     rows: dict[str, list[Score]] = {}
     for outcome in outcomes:
         fixed = [score for name, score in outcome.scores.items() if name.startswith(FIXED)]
-        if fixed:
+        if len(fixed) > 1:
             rows.setdefault(BEST_FIXED, []).append(max(fixed, key=lambda score: score.oracle_share))
         for name, score in outcome.scores.items():
             rows.setdefault(name, []).append(score)

@@ -11,6 +11,7 @@ PROFILE_PATH = "/v1/profile"
 ENV_SCHEDULE_FILE = "SPECPILOT_SCHEDULE_FILE"
 ENV_OVERRIDE_FILE = "SPECPILOT_OVERRIDE_FILE"  # a schedule that wins while it is younger than OVERRIDE_TTL
 ENV_PORT = "SPECPILOT_PORT"
+ENV_HOST = "SPECPILOT_HOST"  # the one address to serve on, of the profiler too; all without it, as in a pod
 ENV_SIM = "SPECPILOT_SIM"  # the simulated engine's truth as JSON (specpilot_engine.sim); vLLM ignores it
 # Environment of the profiler container, which runs beside the engine in the same pod.
 ENV_PROFILE = "SPECPILOT_PROFILE"  # what to measure, a ProfileRequest as JSON
