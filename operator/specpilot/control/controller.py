@@ -36,7 +36,7 @@ from specpilot.plan.names import profile_job
 log = structlog.get_logger(__name__)
 
 PROFILE_PERIOD = 1.0  # seconds between two looks at profilers that measure
-UNWRITTEN_REST = 10.0  # seconds before a profile that could not be written is tried again
+UNSTORED_REST = 10.0  # seconds before a profile that could not be written is tried again
 
 
 class Controller:
@@ -132,7 +132,7 @@ class Controller:
         if live.choice is None or not live.choice.active:
             live.measurement, live.unread = None, ""
             return
-        if time.monotonic() < live.unwritten_until:
+        if time.monotonic() < live.unstored_until:
             return
         try:
             finished = await self._measured(key, live)
@@ -142,7 +142,7 @@ class Controller:
             self._telemetry.errors.labels("profile").inc()
             log.warning("profile not written", namespace=key[0], name=key[1], error=e.message)
             live.unstored += 1
-            live.unwritten_until = time.monotonic() + UNWRITTEN_REST
+            live.unstored_until = time.monotonic() + UNSTORED_REST
             finished, trouble = False, unstored(e, live.unstored) or live.unread
         except Exception as e:
             finished, trouble = False, self._reconciler.fault(key, e).message

@@ -77,7 +77,7 @@ class Live:
     measurement: Measurement | None = None  # while profilers run
     unread: str = ""  # why profilers that measure cannot be read, or what they say cannot be written
     unstored: int = 0  # failures in a row to write what was measured
-    unwritten_until: float = 0.0  # monotonic
+    unstored_until: float = 0.0  # monotonic
     due_at: float = 0.0  # monotonic
     tuning: Finding | None = None
     fault: Finding | None = None  # a bug that its last step met, or a write that was refused or fails

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specpilot.decide.arm import SCHEDULE, Arm, parse
-from specpilot.decide.stored import UNREADABLE, finite
+from specpilot.decide.stored import UNREADABLE, finite, load_of
 from specpilot.estimate.load import LoadMemory
 
 VERSION = 1
@@ -131,7 +131,7 @@ class ArmMemory:
             bool(doc["back"]),
             _going(*going) if going else None,
             tuple(
-                Barred(_arm(arm), _load(rows), finite(length), bool(failed))
+                Barred(_arm(arm), load_of(rows), finite(length), bool(failed))
                 for arm, rows, length, failed in doc["barred"]
             ),
             _arm(doc["told"]) if doc["told"] else None,
@@ -151,12 +151,6 @@ def _going(before: Any, at: Any, predicted: Any, ready_at: Any) -> Going:
 
 def _rows(load: LoadMemory) -> list[list[float]]:
     return [[edge, seconds, load.batch[edge]] for edge, seconds in sorted(load.seconds.items())]
-
-
-def _load(rows: list[list[float]]) -> LoadMemory:
-    return LoadMemory(
-        {int(e): finite(s) for e, s, _ in rows}, {int(e): max(finite(b), 1.0) for e, _, b in rows}
-    )
 
 
 def _arm(text: Any) -> Arm:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from specpilot.decide.stored import UNREADABLE, finite
+from specpilot.decide.stored import UNREADABLE, clamped, finite, load_of, modest
 from specpilot.estimate import constants as c
 from specpilot.estimate.cost import CellMemory, CostMemory
 from specpilot.estimate.dispersion import Dispersion
@@ -19,7 +19,6 @@ from specpilot.estimate.survival import SurvivalMemory, believe
 from specpilot_engine.protocol import MAX_TOKENS, Exploration, ModelShape, Step, parse_shape
 
 VERSION = 1
-_MODEST = 1e15  # no evidence of years comes near; squares and sums of what is below do not overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +158,10 @@ class Memory:
             _load(doc["load"]),
             _steps(doc["schedule"]),
             Exploration(price, int(tokens), stated, int(widest)),
-            _number(doc["changedAt"]),
+            clamped(doc["changedAt"]),
             _steps(doc["left"]),
-            _number(doc["exploredAt"]),
-            _number(doc["shiftedAt"]),
+            clamped(doc["exploredAt"]),
+            clamped(doc["shiftedAt"]),
             str(doc["shift"]),
             _load(doc["loadThen"]),
             _tried(doc.get("trial")),
@@ -222,12 +221,12 @@ def _tried(row: Any) -> Tried | None:
     if row is None:
         return None
     generation, at, predicted = row
-    return Tried(int(generation), _number(at), None if predicted is None else finite(predicted))
+    return Tried(int(generation), clamped(at), None if predicted is None else finite(predicted))
 
 
 def _undone(rows: Iterable[Any]) -> tuple[Undone, ...]:
     return tuple(
-        Undone(_number(batch, 1.0), int(old), int(new), finite(length), finite(seconds), _number(at))
+        Undone(clamped(batch, 1.0), int(old), int(new), finite(length), finite(seconds), clamped(at))
         for batch, old, new, length, seconds, at in rows
     )
 
@@ -241,32 +240,21 @@ def _short(values: Iterable[float]) -> list[float]:
     return [float(f"{v:.6g}") for v in values]
 
 
-def _number(value: Any, low: float = 0.0, high: float = _MODEST) -> float:
-    return min(max(finite(value, 0.0), low), high)
-
-
-def _modest(value: Any) -> float:
-    """A number that arithmetic cannot overflow with. Raises ValueError or TypeError for what is none."""
-    if not abs(number := float(value)) <= _MODEST:
-        raise ValueError(f"{value!r} is not a number that can be used")
-    return number
-
-
-def _numbers(values: Iterable[Any], low: float = 0.0, high: float = _MODEST) -> tuple[float, ...]:
-    return tuple(_number(v, low, high) for v in values)
+def _numbers(values: Iterable[Any], *bounds: float) -> tuple[float, ...]:
+    return tuple(clamped(v, *bounds) for v in values)
 
 
 def _cost(doc: Mapping[str, Any]) -> CostMemory:
     cells = {}
     for k, edge, *values, weighted in doc["cells"]:
         steps, seconds, requests, context = _numbers(values)
-        cell = CellMemory(steps, seconds, requests, context, _modest(weighted))
-        if not (0 <= k <= MAX_TOKENS and edge >= 1 and _MODEST >= cell.steps >= 1 / _MODEST):
+        cell = CellMemory(steps, seconds, requests, context, modest(weighted))
+        if not (0 <= k <= MAX_TOKENS and edge >= 1 and steps >= 1e-15):
             raise ValueError("a cell is of no depth or batch size, or has no steps")
-        if not (1e-6 <= cell.mean <= 1e6 and 1 <= cell.batch <= 1e6 and cell.context <= _MODEST):
+        if not (1e-6 <= cell.mean <= 1e6 and 1 <= cell.batch <= 1e6):
             raise ValueError("a cell is of steps that cannot be")
         cells[int(k), int(edge)] = cell
-    lower = [[_modest(v) for v in row] for row in doc["precision"]]
+    lower = [[modest(v) for v in row] for row in doc["precision"]]
     if [len(row) for row in lower] != list(range(1, len(cells) + 1)):
         raise ValueError("the precision does not match the cells")
     count = range(len(lower))
@@ -276,7 +264,7 @@ def _cost(doc: Mapping[str, Any]) -> CostMemory:
 
 def _dispersion(row: Iterable[Any], low: float, high: float) -> Dispersion:
     value, windows = row
-    return Dispersion(_number(value, low, high), _number(windows, 0.0, c.DISPERSION_WINDOWS))
+    return Dispersion(clamped(value, low, high), clamped(windows, 0.0, c.DISPERSION_WINDOWS))
 
 
 def _load_json(load: LoadMemory) -> dict[str, Any]:
@@ -285,9 +273,5 @@ def _load_json(load: LoadMemory) -> dict[str, Any]:
 
 
 def _load(doc: Mapping[str, Any]) -> LoadMemory:
-    seconds, batch = {}, {}
-    for edge, *values in doc["buckets"]:
-        seconds[int(edge)], mean = _numbers(values)
-        batch[int(edge)] = max(mean, 1.0)
     context = doc["context"]
-    return LoadMemory(seconds, batch, None if context is None else _number(context))
+    return replace(load_of(doc["buckets"]), context=None if context is None else clamped(context))
